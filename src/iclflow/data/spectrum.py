@@ -1,0 +1,83 @@
+r"""The covariances of the task: $\Lambda = \sum_d \lambda_d e_d e_d'$ of the tokens, $\Omega$ of the task vectors.
+
+Directions are counted from the largest eigenvalue of $\Lambda$; the `d`-th entry of a task spectrum belongs to
+the `d`-th entry of the token spectrum as the user wrote it, so the two are sorted together.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import SpectrumLike, Task, is_matrix
+
+__all__ = ["Covariances", "covariances", "in_weight_task", "random_basis", "root"]
+
+BASIS, IN_WEIGHT = 101, 102  # streams drawn from `task_seed`
+
+
+class Covariances(NamedTuple):
+    """`token` = basis diag(eigenvalues) basis'; `task` is $\\Omega$, in the same coordinates as the tokens."""
+
+    token: Float[np.ndarray, "D D"]
+    task: Float[np.ndarray, "D D"]
+    eigenvalues: Float[np.ndarray, " D"]
+    basis: Float[np.ndarray, "D D"]
+
+
+def covariances(task: Task) -> Covariances:
+    """Both covariances, with the eigenvalues of the tokens' in falling order and their vectors as columns."""
+    if is_matrix(task.spectrum):
+        token = np.asarray(task.spectrum)
+        eigenvalues, basis = np.linalg.eigh(token)
+        eigenvalues, basis = np.clip(eigenvalues[::-1], 0, None), basis[:, ::-1]
+        order = np.arange(task.dim)
+    else:
+        eigenvalues = spectrum_eigenvalues(task.spectrum, task.dim, trace=1.0)
+        order = np.argsort(-eigenvalues, kind="stable")
+        eigenvalues = eigenvalues[order]
+        basis = np.eye(task.dim) if task.basis == "identity" else random_basis(task.dim, task.task_seed)
+        token = (basis * eigenvalues) @ basis.T
+    return Covariances(token, task_covariance(task, basis, order), eigenvalues, basis)
+
+
+def task_covariance(
+    task: Task, basis: Float[np.ndarray, "D D"], order: np.ndarray
+) -> Float[np.ndarray, "D D"]:
+    if task.task_spectrum is None:
+        return np.eye(task.dim)
+    if is_matrix(task.task_spectrum):
+        return np.asarray(task.task_spectrum)
+    omega = spectrum_eigenvalues(task.task_spectrum, task.dim, trace=float(task.dim))
+    return (basis * omega[order]) @ basis.T
+
+
+def spectrum_eigenvalues(spectrum: SpectrumLike, dim: int, trace: float) -> Float[np.ndarray, " D"]:
+    """Named laws are scaled to `trace`; numbers are taken as given."""
+    if not isinstance(spectrum, str):
+        return np.asarray(spectrum, dtype=float)
+    name, _, exponent = spectrum.partition(":")
+    index = np.arange(1, dim + 1, dtype=float)
+    law = {"linear": index[::-1], "white": np.ones(dim)}.get(name)
+    law = index ** -float(exponent) if law is None else law
+    return trace * law / law.sum()
+
+
+def random_basis(dim: int, seed: int) -> Float[np.ndarray, "D D"]:
+    """An orthogonal matrix from the Haar measure: QR of a Gaussian matrix, signs fixed by R's diagonal."""
+    rng = np.random.default_rng([BASIS, seed])
+    q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
+    return q * np.sign(np.diag(r))
+
+
+def in_weight_task(task: Task) -> Float[np.ndarray, "O D"]:
+    r"""The fixed task vector of every output that in-weight sequences share, $|w_0| = \sqrt D$."""
+    rng = np.random.default_rng([IN_WEIGHT, task.task_seed])
+    w = rng.standard_normal((task.out_dim, task.dim))
+    return w * np.sqrt(task.dim) / np.linalg.norm(w, axis=1, keepdims=True)
+
+
+def root(matrix: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
+    """The symmetric square root of a positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T

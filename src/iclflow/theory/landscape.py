@@ -1,0 +1,167 @@
+r"""The population loss of the reduced model and its directions: what all other theory builds on.
+
+With $\hat y = \beta' A x_q$ and Gaussian tokens the loss is a quadratic form [`population-loss`]
+
+$$L(A) = L_0 - 2\operatorname{tr}(A'C_1) + \operatorname{tr}(A' B A \Lambda),\qquad
+  G = -\tfrac12 \partial L/\partial A = C_1 - B A \Lambda,$$
+$$C_1 = \kappa_1 \Lambda\Omega\Lambda,\qquad
+  B = (\kappa_2+\kappa_3)\Lambda\Omega\Lambda + \kappa_3(\operatorname{tr}\Lambda\Omega + \sigma^2)\Lambda .$$
+
+The $\kappa$ say how context length and normaliser enter: $(1, 1, 1/N)$ for the paper's $1/N$. Every variant of the
+task changes only two numbers a direction, the drive $g_d$ and the curvature $m_d$; the strength that is learned is
+$\alpha_d = g_d/m_d$ and the loss it saves $T_d^2 = g_d^2/m_d$.
+
+Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/p}$ first (`theory.units`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from iclflow.config import Task
+from iclflow.data.spectrum import covariances, root
+from iclflow.errors import BadInput
+
+__all__ = ["Directions", "Landscape", "directions", "landscape", "length_factors", "minimum", "plateau_losses"]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The quadratic form of one output; `outputs` copies of it are trained at once and averaged."""
+
+    cross: Float[np.ndarray, "D D"]  # C_1
+    context: Float[np.ndarray, "D D"]  # B
+    query: Float[np.ndarray, "D D"]  # Lambda
+    base: float  # loss of the zero predictor
+    outputs: int = 1
+
+    def loss(self, A: Float[np.ndarray, "D D"]) -> float:
+        r"""$L(A)$, a mean over outputs that all carry the same $A$."""
+        return self.base - 2 * np.sum(A * self.cross) + np.sum(A * (self.context @ A @ self.query))
+
+    def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
+        r"""$G = C_1 - B A \Lambda$."""
+        return self.cross - self.context @ A @ self.query
+
+
+@dataclass(frozen=True)
+class Directions:
+    r"""Rank-one directions $\ell_d r_d'$ of $A$ in which the landscape decouples [`directions`].
+
+    `commuting` says that $\Lambda$ and $\Omega$ share eigenvectors: then $\ell_d = r_d = e_d$, in falling order of
+    $\lambda_d$, and the statements about dynamics are exact. Otherwise they are the singular pairs of
+    $T = B^{-1/2} C_1 \Lambda^{-1/2}$, in falling order of $T_d$, and only the statements about fixed points are.
+    """
+
+    left: Float[np.ndarray, "D D"]  # columns l_d: where keys grow
+    right: Float[np.ndarray, "D D"]  # columns r_d: where queries grow
+    drive: Float[np.ndarray, " D"]  # g_d, with the factor sqrt(O) of O outputs
+    context: Float[np.ndarray, " D"]  # B_d = l_d' B l_d
+    query: Float[np.ndarray, " D"]  # lambda_d = r_d' Lambda r_d
+    base: float
+    outputs: int
+    commuting: bool
+
+    @property
+    def curvature(self) -> Float[np.ndarray, " D"]:
+        r"""$m_d = B_d \lambda_d$."""
+        return self.context * self.query
+
+    @property
+    def strength(self) -> Float[np.ndarray, " D"]:
+        r"""$\alpha_d = g_d / m_d$: the value at which direction $d$ stops learning."""
+        return self.drive / self.curvature
+
+    @property
+    def saved(self) -> Float[np.ndarray, " D"]:
+        r"""$T_d^2 = g_d^2 / m_d$, as a mean over outputs: the loss that direction $d$ takes away."""
+        return self.drive**2 / self.curvature / self.outputs
+
+    @property
+    def order(self) -> Int[np.ndarray, " D"]:
+        """The order in which small initial weights learn the directions: by falling drive."""
+        return np.argsort(-self.drive, kind="stable")
+
+    def matrix(self, strengths: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
+        r"""$A = \sum_d s_d\, \ell_d r_d' / \sqrt O$, the effective matrix of one output."""
+        return (self.left * (strengths / np.sqrt(self.outputs))) @ self.right.T
+
+    def loss(self, learned: Bool[np.ndarray, " D"]) -> float:
+        r"""$L(S) = L_0 - \sum_{d\in S} T_d^2$ [`plateau`]."""
+        return float(self.base - self.saved[np.asarray(learned, dtype=bool)].sum())
+
+
+def length_factors(task: Task) -> tuple[float, float, float]:
+    r"""$(\kappa_1, \kappa_2, \kappa_3) = E[n/\rho],\, E[n^2/\rho^2],\, E[n/\rho^2]$ [`length-factors`].
+
+    $n$ is the context length, $N$ or uniform on $1..N$ with the prefix loss, and $\rho$ the normaliser in the paper's
+    units: $n$ (`context`), $n+1$ (`tokens`), $N$ (`none`, after weights are rescaled).
+    """
+    n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
+    rho = {"tokens": n + 1, "none": np.full(n.shape, task.context)}.get(task.normalize or "context", n)
+    return float(np.mean(n / rho)), float(np.mean(n**2 / rho**2)), float(np.mean(n / rho**2))
+
+
+def landscape(task: Task) -> Landscape:
+    """The population loss of a task whose sequences all have a task vector of their own [`population-loss`]."""
+    if task.icl_fraction < 1:
+        raise BadInput(
+            f"icl_fraction: {task.icl_fraction} must be 1 here; `theory.in_weight` treats shared task vectors"
+        )
+    token, omega = covariances(task)[:2]
+    k1, k2, k3 = length_factors(task)
+    drive, power = token @ omega @ token, float(np.trace(token @ omega))
+    return Landscape(
+        cross=k1 * drive,
+        context=(k2 + k3) * drive + k3 * (power + task.label_noise) * token,
+        query=token,
+        base=power + task.label_noise * task.query_noise,
+        outputs=task.out_dim,
+    )
+
+
+def directions(task: Task) -> Directions:
+    """The decoupled directions of a task; its token and task covariance must have full rank."""
+    scene, cov = landscape(task), covariances(task)
+    for name, matrix in (("spectrum", cov.token), ("task_spectrum", cov.task)):
+        values = np.linalg.eigvalsh(matrix)
+        if values[0] <= 1e-12 * values[-1]:
+            raise BadInput(f"{name}: must have full rank for theory; smallest eigenvalue is {values[0]:.3g}")
+    rotated = cov.basis.T @ cov.task @ cov.basis
+    commuting = bool(np.abs(rotated - np.diag(np.diag(rotated))).max() <= 1e-10 * np.abs(rotated).max())
+    left, right = (cov.basis, cov.basis) if commuting else singular_directions(scene)
+    along = lambda matrix, a, b: np.einsum("id,ij,jd->d", a, matrix, b)
+    return Directions(
+        left=left,
+        right=right,
+        drive=np.sqrt(task.out_dim) * along(scene.cross, left, right),
+        context=along(scene.context, left, left),
+        query=along(scene.query, right, right),
+        base=scene.base,
+        outputs=task.out_dim,
+        commuting=commuting,
+    )
+
+
+def singular_directions(scene: Landscape) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
+    r"""Unit vectors along $B^{-1/2}u_d$ and $\Lambda^{-1/2}w_d$, $(u_d, w_d)$ the singular pairs of $T$."""
+    inverse_context, inverse_query = np.linalg.inv(root(scene.context)), np.linalg.inv(root(scene.query))
+    u, _, wt = np.linalg.svd(inverse_context @ scene.cross @ inverse_query)
+    left, right = inverse_context @ u, inverse_query @ wt.T
+    return left / np.linalg.norm(left, axis=0), right / np.linalg.norm(right, axis=0)
+
+
+def plateau_losses(task: Task) -> Float[np.ndarray, " D+1"]:
+    r"""The losses $L(M_0), \dots, L(M_D)$ of the fixed points visited in order of learning [`plateau`].
+
+    $$L(M_m) = L_0 - \sum_{d \le m} T_d^2
+      \;\overset{\Omega = I}{=}\; \operatorname{tr}\Lambda - \sum_{d\le m} \frac{\lambda_d}{1 + (1 + \operatorname{tr}\Lambda/\lambda_d)/N}$$
+    """
+    d = directions(task)
+    return d.base - np.concatenate([[0.0], np.cumsum(d.saved[d.order])])
+
+
+def minimum(task: Task) -> float:
+    r"""The lowest population loss, $L_0 - \sum_d T_d^2$ [`minimum`]."""
+    return float(plateau_losses(task)[-1])

@@ -184,6 +184,10 @@ class Task(Record):
             raise ValueError("basis: a full covariance matrix brings its own basis; give only one of them")
         if self.query_noise and self.label_noise == 0:
             raise ValueError("query_noise: True needs label_noise > 0")
+        if self.prefix_loss and self.label_noise > 0 and not self.query_noise:
+            raise ValueError("query_noise: must be on with prefix_loss and label_noise, where every token is a target")
+        if self.prefix_loss and self.icl_fraction == 0:
+            raise ValueError("prefix_loss: has no meaning with icl_fraction 0, where context labels are random")
         return self
 
 

@@ -1,0 +1,108 @@
+r"""Moments: all that full-batch training of a linear model needs of its data.
+
+The output of a linear model is linear in $\Theta_o[a,b,c] = \sum_h V_h[o,a]\, M_h[b,c]$ (value row times key-query):
+
+$$\hat y_o = \nu \sum_{abc} \Theta_o[a,b,c]\, S_{ab}\, x_c, \qquad S = XX',$$
+
+so its mean squared error is a quadratic form in $\Theta$ whose coefficients are averages over the data [`moments`]:
+
+$$L = \tfrac1O\Big(\textstyle\sum_o E y_o^2 - 2\,\theta_o\!\cdot\! b_o + \theta_o' C\, \theta_o\Big), \qquad
+  C = E[\psi\psi'],\; b_o = E[y_o\psi].$$
+
+$S$ is symmetric, so $\psi$ keeps one half of it. Once $C$ and $b$ are known, a step costs nothing that grows with the
+number or the length of the sequences. Which weight blocks the features cover:
+
+- `all`: $a, b$ run over all $E = D + O$ rows, $a \le b$ (dense $C$, side $D E(E+1)/2$);
+- `label`: $a$ over labels and $b$ over tokens, $\psi = \beta \otimes x_q$: enough while the vector blocks are zero.
+  In the population $C = E[\beta\beta'] \otimes \Lambda$ and is kept as its two factors.
+
+Written with operators that NumPy and JAX share, so the same lines serve a compiled loop and a quick look from outside.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+__all__ = ["Blocks", "Moments", "feature_count"]
+
+Blocks = Literal["all", "label"]
+
+
+def feature_count(dim: int, out_dim: int, blocks: Blocks) -> int:
+    """The side of a dense $C$."""
+    width = dim + out_dim
+    return dim * width * (width + 1) // 2 if blocks == "all" else dim * dim * out_dim
+
+
+class Moments(eqx.Module):
+    r"""$C = $ `left` $\otimes$ `right` (or `left` alone when dense), `cross` $= b$, `power` $= \sum_o E y_o^2$."""
+
+    left: Float[Array, "J J"]
+    right: Float[Array, "K K"] | None
+    cross: Float[Array, "O J"] | Float[Array, "O J K"]
+    power: Float[Array, ""]
+    dim: int = eqx.field(static=True)
+    blocks: Blocks = eqx.field(static=True)
+
+    @property
+    def out_dim(self) -> int:
+        return self.cross.shape[0]
+
+    @property
+    def zero_loss(self) -> Float[Array, ""]:
+        """The loss of the model that predicts nothing."""
+        return self.power / self.out_dim
+
+    def fold(self, theta: Float[Array, "O A B D"]) -> Float[Array, "O J"] | Float[Array, "O J K"]:
+        r"""$\Theta$ as coefficients of the features: symmetric partners are added up."""
+        outputs = theta.shape[0]
+        if self.blocks == "label":
+            return theta.reshape(self.cross.shape)
+        rows, cols = np.triu_indices(theta.shape[1])
+        partner = (rows != cols).astype(theta.dtype)[:, None]
+        return (theta[:, rows, cols] + partner * theta[:, cols, rows]).reshape(outputs, -1)
+
+    def unfold(self, slope: Float[Array, "O J"] | Float[Array, "O J K"]) -> Float[Array, "O A B D"]:
+        r"""The transpose of `fold`: a slope over features as a slope over $\Theta$."""
+        outputs, dim = slope.shape[0], self.dim
+        if self.blocks == "label":
+            return slope.reshape(outputs, outputs, dim, dim)
+        return slope.reshape(outputs, -1, dim)[:, half_index(dim + outputs)]
+
+    def residual(
+        self, theta: Float[Array, "O J"] | Float[Array, "O J K"]
+    ) -> Float[Array, "O J"] | Float[Array, "O J K"]:
+        r"""$C\theta - b$."""
+        if self.right is None:
+            return (self.left @ theta.T).T - self.cross
+        return self.left @ theta @ self.right - self.cross
+
+    def loss_and_slope(
+        self, theta: Float[Array, "O A B D"]
+    ) -> tuple[Float[Array, ""], Float[Array, "O A B D"]]:
+        r"""$L(\Theta)$ and $\partial L/\partial\Theta$, one product with $C$ for both."""
+        folded = self.fold(theta)
+        residual = self.residual(folded)
+        loss = (self.power + (folded * (residual - self.cross)).sum()) / self.out_dim
+        return loss, self.unfold(residual) * (2 / self.out_dim)
+
+    def label_part(self) -> "Moments":
+        """The same averages over the label blocks alone."""
+        if self.blocks == "label":
+            return self
+        dim, outputs = self.dim, self.out_dim
+        pairs = half_index(dim + outputs)[dim:, :dim]
+        keep = (np.asarray(pairs)[..., None] * dim + np.arange(dim)).reshape(-1)
+        return Moments(
+            self.left[np.ix_(keep, keep)], None, self.cross[:, keep], self.power, dim=dim, blocks="label"
+        )
+
+
+def half_index(width: int) -> np.ndarray:
+    """Where the pair (a, b), in either order, stands among the pairs a <= b."""
+    index = np.zeros((width, width), dtype=int)
+    rows, cols = np.triu_indices(width)
+    index[rows, cols] = index[cols, rows] = np.arange(len(rows))
+    return index

@@ -1,0 +1,180 @@
+r"""Sequences of the task: $N$ labelled tokens and a query, one task vector a sequence.
+
+$$x_n \sim N(0, \Lambda),\quad w_o \sim N(0, \Omega),\quad y_{n,o} = w_o' x_n + \text{noise}$$
+
+A sequence is stored as rows `[x, y]`, the query last with its true label; models never see that label. A sample of
+$P$ sequences is defined chunk by chunk, every chunk from its own random stream, so that it can be walked through in
+bounded memory and does not depend on who computes which chunk. As published, tokens are centred position by position
+over the sample, and task vectors are centred and whitened when every sequence has its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from iclflow.config import Task
+from iclflow.data.spectrum import covariances, in_weight_task, root
+from iclflow.errors import BadInput
+
+__all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh"]
+
+CHUNK = 8192  # sequences; part of the definition of a sample, not a tuning knob
+KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
+TOKENS, TASKS, NOISE, LABELS = range(4)  # random streams of a chunk
+
+
+class Sequences(Protocol):
+    """Something that can be walked through in chunks of (at most) `CHUNK` sequences."""
+
+    count: int
+    context: int
+    dim: int
+    out_dim: int
+
+    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]: ...
+
+
+@dataclass(frozen=True)
+class Law:
+    """What one sequence is drawn from."""
+
+    context: int
+    token_root: Float[np.ndarray, "D D"]
+    task_root: Float[np.ndarray, "D D"]
+    in_weight: Float[np.ndarray, "O D"]
+    icl_fraction: float
+    label_noise: float
+    query_noise: bool
+
+    @staticmethod
+    def of(task: Task, icl_fraction: float | None = None) -> "Law":
+        """The training law of a task, or the same with another in-context fraction (1 and 0 are the test laws)."""
+        fraction = task.icl_fraction if icl_fraction is None else icl_fraction
+        cov = covariances(task)
+        return Law(
+            task.context, root(cov.token), root(cov.task), in_weight_task(task), fraction,
+            task.label_noise, task.query_noise,
+        )  # fmt: skip
+
+    @property
+    def dim(self) -> int:
+        return len(self.token_root)
+
+    @property
+    def out_dim(self) -> int:
+        return len(self.in_weight)
+
+    def has_own_task(self, index: np.ndarray) -> Bool[np.ndarray, " P"]:
+        """Which sequences draw their own task vector: a fraction p of them, spread evenly over the sample."""
+        return np.floor((index + 1) * self.icl_fraction) > np.floor(index * self.icl_fraction)
+
+    def normals(self, stream: int, seed: tuple[int, ...], chunk: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng([*seed, stream, chunk]).standard_normal(shape)
+
+    def tokens(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P N+1 D"]:
+        return self.normals(TOKENS, seed, chunk, (size, self.context + 1, self.dim)) @ self.token_root
+
+    def standard_tasks(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P O D"]:
+        return self.normals(TASKS, seed, chunk, (size, self.out_dim, self.dim))
+
+    def label(
+        self,
+        tokens: Float[np.ndarray, "P N+1 D"],
+        standard_tasks: Float[np.ndarray, "P O D"],
+        own: Bool[np.ndarray, " P"],
+        seed: tuple[int, ...],
+        chunk: int,
+    ) -> Float[np.ndarray, "P N+1 E"]:
+        """Put labels on tokens: `[x, y]` rows."""
+        w = np.where(own[:, None, None], standard_tasks @ self.task_root, self.in_weight)
+        y = tokens @ w.transpose(0, 2, 1)
+        if self.icl_fraction == 0:  # nothing in the context tells the task
+            y[:, :-1] = self.normals(LABELS, seed, chunk, y[:, :-1].shape)
+        if self.label_noise > 0:
+            noise = np.sqrt(self.label_noise) * self.normals(NOISE, seed, chunk, y.shape)
+            y[:, :-1] += noise[:, :-1]
+            if self.query_noise:
+                y[:, -1] += noise[:, -1]
+        return np.concatenate([tokens, y], axis=2)
+
+
+def fresh(law: Law, seed: tuple[int, ...], index: int, size: int) -> Float[np.ndarray, "P N+1 E"]:
+    """Batch `index` of an endless supply of sequences, neither centred nor whitened."""
+    own = law.has_own_task(np.arange(index * size, (index + 1) * size))
+    return law.label(law.tokens(seed, index, size), law.standard_tasks(seed, index, size), own, seed, index)
+
+
+class Sample:
+    """A fixed sample of `count` sequences, defined by its law and seed alone."""
+
+    def __init__(self, law: Law, count: int, seed: tuple[int, ...], whiten: bool = True):
+        self.law, self.count, self.seed = law, count, seed
+        self.context, self.dim, self.out_dim = law.context, law.dim, law.out_dim
+        self.whiten = whiten and law.icl_fraction == 1
+        if self.whiten and count <= law.dim:
+            raise BadInput(f"samples: {count} must exceed dim = {law.dim} to whiten the task vectors")
+        self._kept: dict[int, np.ndarray] = {}
+
+    def size(self, index: int) -> int:
+        return min(CHUNK, self.count - index * CHUNK)
+
+    def raw_tokens(self, index: int) -> Float[np.ndarray, "P N+1 D"]:
+        if index in self._kept:
+            return self._kept[index]
+        tokens = self.law.tokens(self.seed, index, self.size(index))
+        if self.count * tokens[0].nbytes <= KEEP_BYTES:
+            self._kept[index] = tokens
+        return tokens
+
+    @cached_property
+    def token_mean(self) -> Float[np.ndarray, "N+1 D"]:
+        """The mean of every position over the sample (the first of two passes)."""
+        return sum(self.raw_tokens(i).sum(axis=0) for i in range(chunk_count(self))) / self.count
+
+    @cached_property
+    def whitener(self) -> tuple[Float[np.ndarray, "O D"], Float[np.ndarray, "O D D"]]:
+        r"""Mean and inverse root covariance of the standard task vectors, output by output."""
+        parts = [self.law.standard_tasks(self.seed, i, self.size(i)) for i in range(chunk_count(self))]
+        w = np.concatenate(parts)
+        mean = w.mean(axis=0)
+        covariance = np.einsum("pod,poe->ode", w - mean, w - mean) / (self.count - 1)
+        return mean, np.stack([np.linalg.inv(root(c)) for c in covariance])
+
+    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
+        size = self.size(index)
+        tokens = self.raw_tokens(index) - self.token_mean
+        tasks = self.law.standard_tasks(self.seed, index, size)
+        if self.whiten:
+            mean, inverse_root = self.whitener
+            tasks = np.einsum("pod,ode->poe", tasks - mean, inverse_root)
+        own = self.law.has_own_task(index * CHUNK + np.arange(size))
+        return self.law.label(tokens, tasks, own, self.seed, index)
+
+
+class Given:
+    """Sequences that the user brings."""
+
+    def __init__(self, sequences: Float[np.ndarray, "P N+1 E"], out_dim: int):
+        self.sequences = sequences
+        self.count, tokens, width = sequences.shape
+        self.context, self.out_dim, self.dim = tokens - 1, out_dim, width - out_dim
+
+    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
+        return self.sequences[index * CHUNK : (index + 1) * CHUNK]
+
+
+def chunk_count(sequences: Sequences) -> int:
+    return -(-sequences.count // CHUNK)
+
+
+def chunks(sequences: Sequences) -> Iterator[Float[np.ndarray, "P N+1 E"]]:
+    return (sequences.chunk(i) for i in range(chunk_count(sequences)))
+
+
+def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
+    """All sequences in one array."""
+    return np.concatenate(list(chunks(sequences)))

@@ -1,0 +1,1 @@
+"""How it is trained: one loss on moments, one on tokens, and two ways down, descent and flow."""

@@ -1,0 +1,116 @@
+r"""Gradient flow, $dW/dt = -\frac{1}{c}\,\partial L/\partial W$, in units of $t/\tau$.
+
+$c$ is the clock rate (`iclflow.clock`), so descent with a small step follows the same curve on the same axis. diffrax
+integrates with adaptive steps of Tsitouras' 5(4) method, a few hundred at a time, until the asked time, until the loss
+has settled, or until the cap; a long plateau can take hundreds of thousands of steps.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from iclflow.engines.descent import Loss, Part
+
+__all__ = ["FlowTrajectory", "flow"]
+
+BURST = 512  # solver steps in one compiled call
+FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
+LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
+
+
+class FlowTrajectory(NamedTuple):
+    """`times` increase from the start; `losses` has a column for training and one a test."""
+
+    times: Float[np.ndarray, " T"]
+    losses: Float[np.ndarray, "T columns"]
+    parts: list[Part]
+    solver_steps: int
+    result: str  # "reached" the end, "settled", or a sentence on what went wrong
+
+
+@eqx.filter_jit
+def burst(loss: Loss, rate: float, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
+    """Up to `BURST` steps from `start` towards `end`, every one of them saved."""
+    descent = lambda t, y, args: jax.tree.map(lambda g: -g / rate, loss.loss_and_gradient(y)[1])
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(descent),
+        diffrax.Tsit5(),
+        start, end, step, part,
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=1e-3 * tolerance),
+        saveat=diffrax.SaveAt(steps=True, fn=lambda t, y, args: (watch(loss, y), y)),
+        max_steps=BURST,
+        throw=False,
+    )  # fmt: skip
+
+
+def watch(loss: Loss, part: Part) -> Float[Array, " columns"]:
+    return jnp.concatenate([loss.loss_and_gradient(part)[0][None], loss.test_losses(part)])
+
+
+def flow(
+    loss: Loss,
+    part: Part,
+    *,
+    rate: float,
+    end: float,
+    tolerance: float,
+    zero_loss: float,
+    start: float = 0.0,
+    settled: Callable[[float], bool] = lambda loss: False,
+    progress: Callable[[float, float], None] = lambda time, loss: None,
+) -> FlowTrajectory:
+    """Follow the flow from `start` to `end`, or until `settled`."""
+    kept = Kept(zero_loss)
+    first = np.asarray(eqx.filter_jit(watch)(loss, part))
+    kept.add(start, first, part)
+    now, step, taken = start, FIRST_STEP, 0
+    result = "settled" if settled(float(first[0])) else "reached"
+    while result == "reached" and now < end:
+        solution = burst(
+            loss, rate, part, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
+            jnp.asarray(tolerance),
+        )  # fmt: skip
+        times, (losses, states) = jax.tree.map(np.asarray, (solution.ts, solution.ys))
+        count = int(np.isfinite(times).sum())
+        if count == 0 or not np.isfinite(losses[:count, 0]).all():
+            return kept.trajectory(taken, "the loss is not finite")
+        below = [i for i in range(count) if settled(float(losses[i, 0]))][:1]
+        if below:
+            count, result = below[0] + 1, "settled"
+        at = lambda i, states=states: {name: array[i] for name, array in states.items()}
+        for i in range(count - 1):
+            if kept.moved(times[i], losses[i]):
+                kept.add(times[i], losses[i], at(i))
+        part, taken = at(count - 1), taken + count
+        kept.add(times[count - 1], losses[count - 1], part)
+        step = float(times[count - 1] - (times[count - 2] if count > 1 else now))
+        now = float(times[count - 1])
+        progress(now, float(losses[count - 1, 0]))
+        if solution.result not in (diffrax.RESULTS.successful, diffrax.RESULTS.max_steps_reached):
+            return kept.trajectory(taken, diffrax.RESULTS[solution.result])
+    return kept.trajectory(taken, result)
+
+
+class Kept:
+    """The saved times: every one at which loss or time has visibly moved since the one before."""
+
+    def __init__(self, zero_loss: float):
+        self.loss_step = LOSS_STEP * zero_loss
+        self.times, self.losses, self.parts = [], [], []
+
+    def moved(self, time: float, losses: np.ndarray) -> bool:
+        return (
+            time > TIME_STEP * self.times[-1] + 0.05 or np.abs(losses - self.losses[-1]).max() > self.loss_step
+        )
+
+    def add(self, time: float, losses: np.ndarray, part: Part) -> None:
+        self.times.append(float(time)), self.losses.append(losses), self.parts.append(part)
+
+    def trajectory(self, solver_steps: int, result: str) -> FlowTrajectory:
+        return FlowTrajectory(np.array(self.times), np.array(self.losses), self.parts, solver_steps, result)

@@ -1,0 +1,162 @@
+r"""What the moments alone say about where training can go: the lowest loss, and the largest stable step there.
+
+The unconstrained optimum solves $C\theta = b$. A model with fewer than $D$ components reaches only the best $\Theta$
+of its rank; with $C = B \otimes \Lambda$ that is a truncated singular value decomposition of
+$B^{-1/2} C_1 \Lambda^{-1/2}$, otherwise it is found by a quasi-Newton search from there.
+
+Descent with step $\eta$ is stable at a minimum if $\eta < 2/\lambda_{\max}$ of the Hessian of $L$ there; the minimum
+taken is the balanced one that small initial weights lead to.
+"""
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+from jaxtyping import Float
+
+from iclflow.config import Model
+from iclflow.data.moments import Moments
+from iclflow.engines.moment_loss import MomentLoss
+from iclflow.models import Weights, kind, put_back, take
+
+__all__ = ["balanced_weights", "best_matrix", "lowest_loss", "stable_step"]
+
+RELATIVE_CUTOFF = 1e-11  # eigenvalues of C below this share of the largest count as zero
+
+
+def pseudo_inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    return scipy.linalg.pinvh(np.asarray(matrix), rtol=RELATIVE_CUTOFF)
+
+
+def unconstrained_loss(moments: Moments) -> float:
+    r"""$(\sum_o E y_o^2 - b_o' C^+ b_o)/O$."""
+    cross = np.asarray(moments.cross)
+    solution = pseudo_inverse(moments.left) @ (cross.T if moments.right is None else cross)
+    if moments.right is None:
+        explained = np.sum(cross.T * solution)
+    else:
+        explained = np.sum(cross * (solution @ pseudo_inverse(moments.right)))
+    return float((moments.power - explained) / moments.out_dim)
+
+
+def best_matrix(moments: Moments, rank: int) -> Float[np.ndarray, "D D"]:
+    r"""The best $A$ of a given rank (exact where $C$ is a Kronecker product), one matrix for all outputs."""
+    label = moments.label_part()
+    dim, outputs = label.dim, label.out_dim
+    tensor = np.asarray(label.cross).reshape(outputs, outputs, dim, dim)
+    cross = np.einsum("oode->de", tensor) / outputs
+    if label.right is None:
+        whole = np.asarray(label.left).reshape(outputs, dim, dim, outputs, dim, dim)
+        quadratic = np.einsum("oabocd->abcd", whole) / outputs
+        context, query = kronecker_factors(quadratic)
+        if rank >= dim:
+            flat = pseudo_inverse(quadratic.reshape(dim * dim, dim * dim)) @ cross.reshape(-1)
+            return flat.reshape(dim, dim)
+    else:
+        context, query = np.asarray(label.left)[:dim, :dim], np.asarray(label.right)
+    half = lambda m: scipy.linalg.sqrtm(pseudo_inverse(m)).real
+    left, right = half(context), half(query)
+    u, s, vt = np.linalg.svd(left @ cross @ right)
+    return left @ (u[:, :rank] * s[:rank]) @ vt[:rank] @ right
+
+
+def kronecker_factors(
+    quadratic: Float[np.ndarray, "D D D D"],
+) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
+    r"""The Kronecker product nearest to a sampled $C$, which it is up to sampling noise."""
+    dim = quadratic.shape[0]
+    u, s, vt = np.linalg.svd(quadratic.transpose(0, 2, 1, 3).reshape(dim * dim, dim * dim))
+    context, query = u[:, 0].reshape(dim, dim) * s[0], vt[0].reshape(dim, dim)
+    sign = np.sign(np.trace(query))
+    return sign * (context + context.T) / 2, sign * (query + query.T) / 2
+
+
+def balanced_weights(model: Model, A: Float[np.ndarray, "D D"], out_dim: int) -> Weights:
+    r"""Balanced label blocks that compute $\hat y_o = \beta_o' A x_q$, all else zero."""
+    dim = len(A)
+    weights = {name: np.zeros(shape) for name, shape in kind(model).shapes(model, dim, out_dim).items()}
+    part = take(model, weights, dim, "label")
+    size = np.sqrt(out_dim) * np.linalg.norm(A)
+    if size == 0:
+        return weights
+    if model.kind in ("merged", "mlp"):
+        v = np.sqrt(size)
+        layer = A * np.sqrt(out_dim) / v
+        if model.kind == "mlp":
+            part["first"][0], part["second"][:, 0] = layer.reshape(-1), v
+        else:
+            part["value"][0], part["key_query"][0] = v * np.eye(out_dim) / np.sqrt(out_dim), layer
+    else:
+        u, s, vt = np.linalg.svd(A)
+        strengths = np.sqrt(out_dim) * s
+        heads, rank = part["key"].shape[:2]
+        for head in range(min(heads, -(-dim // rank))):
+            held = slice(head * rank, min((head + 1) * rank, dim))
+            v = np.cbrt(strengths[held].sum())
+            if v > 0:
+                size = np.sqrt(strengths[held] / v)[:, None]
+                count = held.stop - held.start
+                part["key"][head, :count], part["query"][head, :count] = size * u.T[held], size * vt[held]
+                part["value"][head] = v * np.eye(out_dim) / np.sqrt(out_dim)
+    return put_back(model, weights, part, dim, "label")
+
+
+def components(model: Model, dim: int) -> int:
+    """How many directions the model can hold."""
+    return min(dim, model.heads * model.rank) if model.kind == "separate" else dim
+
+
+def lowest_loss(loss: MomentLoss, label_only: bool) -> float:
+    """The lowest loss that the model can reach on these moments; `label_only` leaves the vector blocks out."""
+    model, moments = loss.model, loss.moments.label_part() if label_only else loss.moments
+    dim, outputs = moments.dim, moments.out_dim
+    rank = components(model, dim)
+    label = moments.blocks == "label"
+    if label and rank == dim or model.kind == "merged" and model.heads >= outputs * (dim + outputs):
+        return unconstrained_loss(moments)
+    start = balanced_weights(model, best_matrix(moments, rank), outputs)
+    if label and moments.right is not None:
+        return float(MomentLoss(moments, (), None, model).loss(take(model, start, dim, "label")))
+    return searched_loss(MomentLoss(moments, (), None, model), start)
+
+
+def searched_loss(loss: MomentLoss, start: Weights) -> float:
+    """Quasi-Newton from `start` and from a few perturbations of it."""
+    dim, blocks = loss.moments.dim, loss.moments.blocks
+    part = take(loss.model, start, dim, blocks)
+    names, sizes = list(part), np.cumsum([part[name].size for name in part])[:-1]
+    unpack = lambda x: {
+        name: piece.reshape(part[name].shape) for name, piece in zip(names, np.split(x, sizes), strict=True)
+    }
+
+    def fun(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss.loss_and_gradient(unpack(x))
+        return float(value), np.concatenate([np.asarray(gradient[name]).reshape(-1) for name in names])
+
+    x = np.concatenate([part[name].reshape(-1) for name in names])
+    rng = np.random.default_rng(0)
+    starts = [x + scale * rng.standard_normal(x.shape) for scale in (1e-3, 0.1, 0.3)]
+    options = {"maxiter": 3000, "maxfun": 6000, "ftol": 1e-13, "gtol": 1e-9}
+    return min(scipy.optimize.minimize(fun, s, jac=True, method="L-BFGS-B", options=options).fun for s in starts)
+
+
+def stable_step(loss: MomentLoss) -> float:
+    r"""$2/\lambda_{\max}$ at the balanced minimum, by power iteration on differences of the gradient."""
+    model, moments = loss.model, loss.moments
+    best = best_matrix(moments, components(model, moments.dim))
+    part = take(model, balanced_weights(model, best, moments.out_dim), moments.dim, moments.blocks)
+    rng = np.random.default_rng(0)
+    direction = {name: rng.standard_normal(array.shape) for name, array in part.items()}
+    slope = lambda sign: loss.loss_and_gradient(
+        {name: array + sign * 1e-5 * direction[name] for name, array in part.items()}
+    )[1]
+    curvature = 0.0
+    for _ in range(300):
+        norm = np.sqrt(sum(np.sum(d**2) for d in direction.values()))
+        direction = {name: d / norm for name, d in direction.items()}
+        ahead, behind = slope(1), slope(-1)
+        product = {name: np.asarray(ahead[name] - behind[name]) / 2e-5 for name in part}
+        before, curvature = curvature, sum(float(np.sum(direction[n] * product[n])) for n in part)
+        direction = product
+        if abs(curvature - before) <= 1e-6 * abs(curvature):
+            break
+    return 2 / curvature if curvature > 0 else np.inf

@@ -1,0 +1,38 @@
+"""How a run ended, judged from its losses alone.
+
+A NaN check is not enough: a learning rate 1.2 to 1.5 times too large often ends finite and wrong, hopping around the
+minimum. Full-batch gradient descent below the stable step never rises, so rises near the end give it away.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["Verdict", "judge_descent"]
+
+TAIL = 0.1  # share of the run that counts as its end
+RISE = 1e-6  # of the zero loss: more than rounding, less than any visible hop
+RESTLESS = 0.1  # of the zero loss: how far other optimisers may swing in the tail
+BLOWN_UP = 1e6  # times the larger of first and zero loss
+
+
+class Verdict(NamedTuple):
+    status: str  # ok, max_steps, unstable, diverged or failed
+    why: str
+
+
+def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, monotone: bool) -> Verdict:
+    """`monotone` for full-batch gradient descent, whose loss has no reason to rise."""
+    scale = max(abs(zero_loss), np.finfo(float).tiny)
+    bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, abs(losses[0]) if np.isfinite(losses[0]) else 0))
+    if bad.any():
+        return Verdict("diverged", f"the loss blew up at step {int(np.argmax(bad))}")
+    tail = losses[-max(3, int(TAIL * len(losses))) :]
+    if monotone:
+        rise = float(np.diff(tail).max(initial=0.0)) / scale
+        if rise > RISE:
+            return Verdict("unstable", f"the loss still rises by up to {rise:.1e} of the zero loss in one step at the end")
+    elif np.ptp(tail) > RESTLESS * scale and tail.mean() > 0.5 * scale or tail.mean() > 1.5 * scale:
+        return Verdict("unstable", "the loss ends high and restless")
+    return Verdict("ok", "")

@@ -1,0 +1,54 @@
+r"""Linear or softmax attention with one key-query matrix a head (paper, Eq. 3 with merged weights).
+
+$$\text{score}_{hm} = x_m' W^{KQ}_h x_q,\qquad \Theta_o[a,b,c] = \sum_h V_h[o,a]\, W^{KQ}_h[b,c].$$
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from iclflow.config import Merged
+from iclflow.data.moments import Blocks
+from iclflow.models.attention import read_out
+
+__all__ = ["factors", "predict", "pull_back", "shapes", "trained", "vectors"]
+
+
+def shapes(model: Merged, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
+    width = dim + out_dim
+    return {"value": (model.heads, width, width), "key_query": (model.heads, width, width)}
+
+
+def trained(dim: int, blocks: Blocks) -> dict[str, tuple]:
+    if blocks == "label":
+        return {"value": np.s_[:, dim:, dim:], "key_query": np.s_[:, :dim, :dim]}
+    return {"value": np.s_[:, dim:, :], "key_query": np.s_[:, :, :dim]}
+
+
+def vectors(dim: int) -> dict[str, tuple]:
+    return {"value": np.s_[:, dim:, :dim], "key_query": np.s_[:, dim:, :dim]}
+
+
+def factors(part: dict[str, Array]) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
+    return part["value"], part["key_query"]
+
+
+def pull_back(
+    part: dict[str, Array], value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]
+) -> dict[str, Array]:
+    """The factors are the weights: slopes pass through."""
+    return {"value": value, "key_query": key_query}
+
+
+def predict(
+    weights: dict[str, Array],
+    tokens: Float[Array, "n E"],
+    query: Float[Array, " D"],
+    scale: Float[Array, ""] | float,
+    softmax: bool = False,
+    present: Bool[Array, " n"] | None = None,
+) -> Float[Array, " O"]:
+    """The label of the query from all `tokens`, the query (label hidden) among them."""
+    dim = query.shape[0]
+    scores = jnp.einsum("ne,hed,d->hn", tokens, weights["key_query"][:, :, :dim], query)
+    return read_out(scores, tokens, weights["value"][:, dim:], scale, softmax, present)

@@ -1,0 +1,56 @@
+"""iclflow: training dynamics of in-context learning in linear attention, simulation and theory on one clock.
+
+The front door: records of what to run, and the verbs. Nothing is computed here, and nothing heavy is imported until a
+verb is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from iclflow.config import MLP, Merged, Separate, Task
+from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
+
+if TYPE_CHECKING:
+    from iclflow import theory
+    from iclflow.run import Run
+    from iclflow.run_files import load_run as load
+    from iclflow.training import resume, train
+    from iclflow.versions import cite
+
+__all__ = [
+    "MLP",
+    "BadInput",
+    "DamagedStore",
+    "IclflowError",
+    "Merged",
+    "NoRoom",
+    "Run",
+    "Separate",
+    "Task",
+    "cite",
+    "load",
+    "resume",
+    "theory",
+    "train",
+]
+
+VERBS = {
+    "Run": ("iclflow.run", "Run"),
+    "cite": ("iclflow.versions", "cite"),
+    "load": ("iclflow.run_files", "load_run"),
+    "resume": ("iclflow.training", "resume"),
+    "train": ("iclflow.training", "train"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in VERBS:
+        module, attribute = VERBS[name]
+        return getattr(import_module(module), attribute)
+    if name == "theory":
+        return import_module("iclflow.theory")
+    raise AttributeError(f"module 'iclflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -102,7 +102,7 @@ def descend(
     for target in recorded[1:]:
         while done < target:
             count = min(int(target) - done, segment)
-            batch = None if feeds is None else feeds(done, segment)
+            batch = None if feeds is None else feeds(done, count)
             part, state, kept = advance(loss, rule, part, state, rate, jnp.asarray(count), batch)
             rows.append(np.asarray(kept)[:count])
             done += count
@@ -111,6 +111,6 @@ def descend(
         progress(done, last)
         if not np.isfinite(last) or settled(last):
             break
-    last_feed = None if feeds is None else feeds(done, segment)[0]
+    last_feed = None if feeds is None else feeds(done, 1)[0]
     rows.append(np.asarray(losses_at(loss, part, last_feed))[None])
     return Trajectory(np.concatenate(rows), recorded[: len(snapshots)], snapshots, state, done - first_step)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from iclflow.engines.descent import Loss, Part
+from iclflow.engines.moment_loss import MomentLoss, Part
 
 __all__ = ["FlowTrajectory", "flow"]
 
@@ -35,7 +35,7 @@ class FlowTrajectory(NamedTuple):
 
 
 @eqx.filter_jit
-def burst(loss: Loss, rate: float, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
+def burst(loss: MomentLoss, rate: float, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
     """Up to `BURST` steps from `start` towards `end`, every one of them saved."""
     descent = lambda t, y, args: jax.tree.map(lambda g: -g / rate, loss.loss_and_gradient(y)[1])
     return diffrax.diffeqsolve(
@@ -49,12 +49,12 @@ def burst(loss: Loss, rate: float, part: Part, start: Array, end: Array, step: A
     )  # fmt: skip
 
 
-def watch(loss: Loss, part: Part) -> Float[Array, " columns"]:
-    return jnp.concatenate([loss.loss_and_gradient(part)[0][None], loss.test_losses(part)])
+def watch(loss: MomentLoss, part: Part) -> Float[Array, " columns"]:
+    return jnp.concatenate([loss.loss(part)[None], loss.test_losses(part)])
 
 
 def flow(
-    loss: Loss,
+    loss: MomentLoss,
     part: Part,
     *,
     rate: float,

@@ -18,7 +18,7 @@ from iclflow.data.moments import Moments
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Weights, kind, put_back, take
 
-__all__ = ["balanced_weights", "best_matrix", "lowest_loss", "stable_step"]
+__all__ = ["balanced_weights", "best_matrix", "components", "lowest_loss", "search", "stable_step"]
 
 RELATIVE_CUTOFF = 1e-11  # eigenvalues of C below this share of the largest count as zero
 
@@ -116,13 +116,14 @@ def lowest_loss(loss: MomentLoss, label_only: bool) -> float:
     start = balanced_weights(model, best_matrix(moments, rank), outputs)
     if label and moments.right is not None:
         return float(MomentLoss(moments, (), None, model).loss(take(model, start, dim, "label")))
-    return searched_loss(MomentLoss(moments, (), None, model), start)
+    return search(MomentLoss(moments, (), None, model), start)[0]
 
 
-def searched_loss(loss: MomentLoss, start: Weights) -> float:
-    """Quasi-Newton from `start` and from a few perturbations of it."""
-    dim, blocks = loss.moments.dim, loss.moments.blocks
-    part = take(loss.model, start, dim, blocks)
+def search(
+    loss: MomentLoss, start: Weights, jitters: tuple[float, ...] = (1e-3, 0.1, 0.3), most: int = 3000
+) -> tuple[float, Weights]:
+    """The lowest loss, and its trained weights, that quasi-Newton finds from a few perturbations of `start`."""
+    part = take(loss.model, start, loss.moments.dim, loss.moments.blocks)
     names, sizes = list(part), np.cumsum([part[name].size for name in part])[:-1]
     unpack = lambda x: {
         name: piece.reshape(part[name].shape) for name, piece in zip(names, np.split(x, sizes), strict=True)
@@ -134,9 +135,11 @@ def searched_loss(loss: MomentLoss, start: Weights) -> float:
 
     x = np.concatenate([part[name].reshape(-1) for name in names])
     rng = np.random.default_rng(0)
-    starts = [x + scale * rng.standard_normal(x.shape) for scale in (1e-3, 0.1, 0.3)]
-    options = {"maxiter": 3000, "maxfun": 6000, "ftol": 1e-13, "gtol": 1e-9}
-    return min(scipy.optimize.minimize(fun, s, jac=True, method="L-BFGS-B", options=options).fun for s in starts)
+    starts = [x + scale * rng.standard_normal(x.shape) for scale in jitters]
+    options = {"maxiter": most, "maxfun": 2 * most, "ftol": 1e-13, "gtol": 1e-9}
+    ends = [scipy.optimize.minimize(fun, s, jac=True, method="L-BFGS-B", options=options) for s in starts]
+    best = min(ends, key=lambda end: end.fun)
+    return float(best.fun), unpack(best.x)
 
 
 def stable_step(loss: MomentLoss) -> float:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 __all__ = ["Verdict", "judge_descent"]
 
 TAIL = 0.1  # share of the run that counts as its end
-RISE = 1e-6  # of the zero loss: more than rounding, less than any visible hop
+RISE = 1e-4  # of the zero loss: a hop in one step that is more than the small ripple of a flat minimum
+REBOUND = 1e-2  # of the zero loss: how far above its lowest value a monotone run may end
 RESTLESS = 0.1  # of the zero loss: how far other optimisers may swing in the tail
 BLOWN_UP = 1e6  # times the larger of first and zero loss
 
@@ -25,14 +26,16 @@ class Verdict(NamedTuple):
 def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, monotone: bool) -> Verdict:
     """`monotone` for full-batch gradient descent, whose loss has no reason to rise."""
     scale = max(abs(zero_loss), np.finfo(float).tiny)
-    bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, abs(losses[0]) if np.isfinite(losses[0]) else 0))
+    start = abs(losses[0]) if np.isfinite(losses[0]) else 0.0
+    bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, start))
     if bad.any():
         return Verdict("diverged", f"the loss blew up at step {int(np.argmax(bad))}")
     tail = losses[-max(3, int(TAIL * len(losses))) :]
-    if monotone:
-        rise = float(np.diff(tail).max(initial=0.0)) / scale
-        if rise > RISE:
-            return Verdict("unstable", f"the loss still rises by up to {rise:.1e} of the zero loss in one step at the end")
-    elif np.ptp(tail) > RESTLESS * scale and tail.mean() > 0.5 * scale or tail.mean() > 1.5 * scale:
+    rise, rebound = float(np.diff(tail).max(initial=0.0)) / scale, float(losses[-1] - losses.min()) / scale
+    if monotone and rise > RISE:
+        return Verdict("unstable", f"the loss still rises by up to {rise:.1e} of the zero loss in a step at the end")
+    if monotone and rebound > REBOUND:
+        return Verdict("unstable", f"the loss ends {rebound:.1e} of the zero loss above its lowest value")
+    if not monotone and (tail.mean() > 1.5 * scale or (np.ptp(tail) > RESTLESS * scale and tail.mean() > 0.5 * scale)):
         return Verdict("unstable", "the loss ends high and restless")
     return Verdict("ok", "")

@@ -3,7 +3,7 @@
 - `shapes`: the weights as they are saved, with every block;
 - `trained`: which part of each array can reach the prediction (the rest has no gradient);
 - `vectors`: the vector blocks among these, which theory keeps at zero;
-- `factors` and `pull_back`: the two factors $V_h$, $M_h$ of a linear model's $\\Theta$, and the gradient back through them;
+- `theta` and `pull_back`: a linear model's coefficients $\\Theta$, and the gradient from them back to the weights;
 - `predict`: the model itself, on one sequence.
 """
 

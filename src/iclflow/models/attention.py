@@ -1,4 +1,6 @@
-r"""What merged and separate attention share: from scores of the tokens to the label at the query.
+r"""What merged and separate attention share: the coefficients of their output, and the label at the query.
+
+$$\Theta_o[a,b,c] = \sum_h V_h[o,a]\, M_h[b,c]$$
 
 $$\hat y = \nu \sum_h V_h \sum_m a_{hm}\, x_m,\qquad a_h = \text{scores, or their softmax over the tokens.}$$
 
@@ -10,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-__all__ = ["read_out"]
+__all__ = ["combine", "read_out", "split"]
 
 
 def read_out(
@@ -25,3 +27,26 @@ def read_out(
     if softmax:
         scores = jax.nn.softmax(scores, axis=1, where=None if present is None else present[None])
     return scale * jnp.einsum("hoe,ne,hn->o", value_rows, tokens, scores)
+
+
+def combine(value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]) -> Float[Array, "O A B D"]:
+    r"""$\Theta$ from its two factors."""
+    heads, outputs, rows = value.shape
+    cols, dim = key_query.shape[1:]
+    theta = value.reshape(heads, outputs * rows).T @ key_query.reshape(heads, cols * dim)
+    return theta.reshape(outputs, rows, cols, dim)
+
+
+def split(
+    value: Float[Array, "H O A"], key_query: Float[Array, "H B D"], slope: Float[Array, "O A B D"]
+) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
+    r"""The slopes of both factors from $\dot\Theta = \partial L/\partial\Theta$.
+
+    $$\partial L/\partial V_h[o,a] = \sum_{bc} \dot\Theta_o[a,b,c] M_h[b,c],\qquad
+      \partial L/\partial M_h[b,c] = \sum_{oa} \dot\Theta_o[a,b,c] V_h[o,a].$$
+    """
+    heads, outputs, rows = value.shape
+    flat = slope.reshape(outputs * rows, -1)
+    value_slope = (key_query.reshape(heads, -1) @ flat.T).reshape(value.shape)
+    key_query_slope = (value.reshape(heads, outputs * rows) @ flat).reshape(key_query.shape)
+    return value_slope, key_query_slope

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 
 from iclflow.config import Merged
 from iclflow.data.moments import Blocks
-from iclflow.models.attention import read_out
+from iclflow.models.attention import combine, read_out, split
 
-__all__ = ["factors", "predict", "pull_back", "shapes", "trained", "vectors"]
+__all__ = ["predict", "pull_back", "shapes", "theta", "trained", "vectors"]
 
 
 def shapes(model: Merged, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
@@ -29,14 +29,12 @@ def vectors(dim: int) -> dict[str, tuple]:
     return {"value": np.s_[:, dim:, :dim], "key_query": np.s_[:, dim:, :dim]}
 
 
-def factors(part: dict[str, Array]) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
-    return part["value"], part["key_query"]
+def theta(part: dict[str, Array]) -> Float[Array, "O A B D"]:
+    return combine(part["value"], part["key_query"])
 
 
-def pull_back(
-    part: dict[str, Array], value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]
-) -> dict[str, Array]:
-    """The factors are the weights: slopes pass through."""
+def pull_back(part: dict[str, Array], slope: Float[Array, "O A B D"]) -> dict[str, Array]:
+    value, key_query = split(part["value"], part["key_query"], slope)
     return {"value": value, "key_query": key_query}
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from iclflow.config import MLP
 from iclflow.data.moments import Blocks
 
-__all__ = ["cubic_feature", "factors", "predict", "pull_back", "shapes", "trained", "vectors"]
+__all__ = ["cubic_feature", "predict", "pull_back", "shapes", "theta", "trained", "vectors"]
 
 
 def shapes(model: MLP, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
@@ -28,16 +28,14 @@ def vectors(dim: int) -> dict[str, tuple]:
     return {}
 
 
-def factors(part: dict[str, Array]) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
-    hidden, size = part["first"].shape
-    dim = round(size**0.5)
-    return part["second"].T[:, :, None], part["first"].reshape(hidden, dim, dim)
+def theta(part: dict[str, Array]) -> Float[Array, "O A B D"]:
+    dim = round(part["first"].shape[1] ** 0.5)
+    return (part["second"] @ part["first"]).reshape(-1, 1, dim, dim)
 
 
-def pull_back(
-    part: dict[str, Array], value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]
-) -> dict[str, Array]:
-    return {"first": key_query.reshape(part["first"].shape), "second": value[:, :, 0].T}
+def pull_back(part: dict[str, Array], slope: Float[Array, "O A B D"]) -> dict[str, Array]:
+    flat = slope.reshape(part["second"].shape[0], -1)
+    return {"first": part["second"].T @ flat, "second": flat @ part["first"].T}
 
 
 def cubic_feature(

@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float
 
 from iclflow.config import Separate
 from iclflow.data.moments import Blocks
-from iclflow.models.attention import read_out
+from iclflow.models.attention import combine, read_out, split
 
-__all__ = ["factors", "predict", "pull_back", "shapes", "trained", "vectors"]
+__all__ = ["predict", "pull_back", "shapes", "theta", "trained", "vectors"]
 
 
 def shapes(model: Separate, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
@@ -34,21 +34,22 @@ def vectors(dim: int) -> dict[str, tuple]:
     return {"value": np.s_[:, dim:, :dim], "key": np.s_[:, :, dim:]}
 
 
-def factors(part: dict[str, Array]) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
-    key, query = part["key"], part["query"]
-    if key.shape[1] == 1:  # an outer product: XLA fuses the broadcast, not the dot of length one
-        return part["value"], key[:, 0, :, None] * query[:, 0, None, :]
-    return part["value"], key.transpose(0, 2, 1) @ query
+def theta(part: dict[str, Array]) -> Float[Array, "O A B D"]:
+    value, key, query = part["value"], part["key"], part["query"]
+    dim = query.shape[2]
+    if value.shape[1:] == (1, 1):  # one label: sum_h v_h K_h' Q_h without a matrix a head
+        return ((value * key).reshape(-1, dim).T @ query.reshape(-1, dim))[None, None]
+    return combine(value, key.transpose(0, 2, 1) @ query)
 
 
-def pull_back(
-    part: dict[str, Array], value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]
-) -> dict[str, Array]:
-    return {
-        "value": value,
-        "key": part["query"] @ key_query.transpose(0, 2, 1),
-        "query": part["key"] @ key_query,
-    }
+def pull_back(part: dict[str, Array], slope: Float[Array, "O A B D"]) -> dict[str, Array]:
+    value, key, query = part["value"], part["key"], part["query"]
+    if value.shape[1:] == (1, 1):
+        key_slope = query @ slope[0, 0].T
+        value_slope = (key * key_slope).sum((1, 2))[:, None, None]
+        return {"value": value_slope, "key": value * key_slope, "query": (value * key) @ slope[0, 0]}
+    value_slope, key_query = split(value, key.transpose(0, 2, 1) @ query, slope)
+    return {"value": value_slope, "key": query @ key_query.transpose(0, 2, 1), "query": key @ key_query}
 
 
 def predict(

@@ -1,0 +1,51 @@
+"""The shell's door: parse, check, call one verb, say in a line what happened. No science here."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from iclflow.cli.flags import explain
+from iclflow.errors import IclflowError
+
+__all__ = ["app", "main"]
+
+
+def version() -> str:
+    from importlib import metadata
+
+    return f"iclflow {metadata.version('iclflow')}"
+
+
+app = App(
+    name="iclflow",
+    help="Training dynamics of in-context learning in linear attention: simulation and theory on one clock.",
+    version=version,
+    result_action="return_value",
+)
+app.command("iclflow.cli.train:train", name="train")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code; bad input is one line, never a traceback."""
+    warnings.simplefilter("ignore")
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False)
+        code = result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        code = complain(explain(error), 2)
+    except IclflowError as error:
+        code = complain(str(error), error.exit_code)
+    except MemoryError:
+        code = complain("memory: ran out; try fewer samples, a smaller dim, or the flow on the population", 4)
+    except KeyboardInterrupt:
+        code = complain("interrupted", 130)
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code)
+
+
+def complain(line: str, code: int) -> int:
+    print(f"iclflow: {line}", file=sys.stderr)
+    return code

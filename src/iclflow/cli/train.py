@@ -1,0 +1,136 @@
+"""`iclflow train`: train a model and save the run."""
+
+import json as json_text
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from iclflow.cli.flags import Flags, given
+from iclflow.config import MODELS, Experiment, Model, Task, Training
+from iclflow.data.own import read_own_data
+from iclflow.errors import BadInput
+from iclflow.out_directory import default_directory, refuse_existing
+from iclflow.weight_files import infer_model, read_weights
+
+__all__ = ["train"]
+
+FAILED = ("unstable", "diverged", "failed")
+
+
+def train(
+    flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
+    *,
+    weights: Annotated[str | None, Parameter(help="initial weights, FILE.safetensors or .npz, or FILE:PREFIX")] = None,
+    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
+    out: Annotated[str | None, Parameter(help="directory of the run (default: runs/MODEL-HASH)")] = None,
+    overwrite: Annotated[bool, Parameter(help="replace an existing run", negative=())] = False,
+    save_weights: Annotated[bool, Parameter(help="keep the weights along training, not only first and last", negative=())] = False,
+    resume: Annotated[str | None, Parameter(help="go on with the run in DIR: give --steps or --time as well")] = None,
+    json: Annotated[bool, Parameter(help="print the summary as JSON", negative=())] = False,
+) -> int:
+    """Train a model and save the run.
+
+    Example: iclflow train --model separate --heads 5 --init 0.01 --out runs/staircase
+
+    Without --samples the population is trained, without --lr and --steps by gradient flow until the loss has settled.
+    """
+    settings = given(flags, None if config is None else Path(config))
+    if resume is not None:
+        run, where = resumed(settings, resume, weights, out, overwrite)
+    else:
+        run, where = started(settings, weights, out, overwrite, save_weights)
+    report(run, where, json)
+    return 1 if run.status in FAILED else 0
+
+
+def started(
+    settings: dict[str, Any], weights: str | None, out: str | None, overwrite: bool, save_weights: bool
+) -> tuple[Any, Path]:
+    """A new run. Everything that can be refused is refused before JAX is loaded."""
+    task, model, training, data = parts(settings, weights)
+    resolved = resolve(task, model, training, data, weights)
+    where = default_directory(resolved) if out is None else Path(out)
+    refuse_existing(where, overwrite)
+    from iclflow.training import train as train_verb
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = train_verb(task, model, data=data, weights=weights, **training)
+        (run if save_weights else run.first_and_last()).save(where, overwrite)
+    return run, where
+
+
+def parts(settings: dict[str, Any], weights: str | None) -> tuple[Task | None, Model | None, dict[str, Any], str | None]:
+    """The settings, sorted by whom they concern; what was not given stays unsaid."""
+    settings, data = dict(settings), settings.get("data")
+    if "model" not in settings and weights is not None:
+        settings["model"] = infer_model(read_weights(weights), None).kind
+    Experiment.from_flat(settings_that_check(settings))
+    record = MODELS[settings.get("model", "separate")]
+    pick = lambda of: {name: value for name, value in settings.items() if name in of.model_fields}
+    task = Task(**pick(Task)) if pick(Task) else None
+    return task, record(**pick(record)), pick(Training), data
+
+
+def settings_that_check(settings: dict[str, Any]) -> dict[str, Any]:
+    """With a data file sizes are not known yet: a rank is only compared with dim once they are."""
+    return {k: v for k, v in settings.items() if not (settings.get("data") and k == "rank")}
+
+
+def resolve(
+    task: Task | None, model: Model | None, training: dict[str, Any], data: str | None, weights: str | None
+) -> Experiment:
+    """The experiment with the sizes of its files."""
+    if data is not None:
+        task = read_own_data(data, task)[1]
+    if weights is not None:
+        model = infer_model(read_weights(weights), model)
+    return Experiment(task=task or Task(), model=model, training=Training(**training), data=data)
+
+
+def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str | None, overwrite: bool) -> Any:
+    """Go on with a saved run, in place or into a new directory."""
+    more = {name: settings.pop(name) for name in ("steps", "time", "data") if name in settings}
+    if settings or weights is not None:
+        extra = next(iter(settings), "weights")
+        raise BadInput(f"{extra}: a resumed run keeps its settings; only steps, time and data can be given")
+    number = {"steps": int, "time": float}
+    for name in ("steps", "time"):
+        if name in more:
+            try:
+                more[name] = number[name](more[name])
+            except ValueError:
+                raise BadInput(f"{name}: {more[name]!r} must be a number") from None
+            if not more[name] > 0:
+                raise BadInput(f"{name}: {more[name]!r} must be greater than 0")
+    where = Path(source if out is None else out)
+    if out is not None:
+        refuse_existing(where, overwrite)
+    from iclflow.training import resume as resume_verb
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = resume_verb(source, **more)
+        run.save(where, overwrite=out is None or overwrite)
+    return run, where
+
+
+def report(run: Any, where: Path, json: bool) -> None:
+    """What happened, in a line (or as JSON); warnings on standard error."""
+    for note in run.summary["warnings"]:
+        print(f"warning: {note}", file=sys.stderr)
+    if json:
+        print(json_text.dumps({"out": str(where), **run.summary}, indent=1))
+        return
+    first, last = run.loss.values[..., 0].mean(), run.summary["final_loss"]
+    ends = last if isinstance(last, list) else [last]
+    numbers = ", ".join("nan" if x is None else f"{x:.4g}" for x in ends[:8]) + (", .." if len(ends) > 8 else "")
+    why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")
+    status = run.status if run.status == "ok" else f"{run.status} ({why})"
+    print(
+        f"{where}: {status}; loss {first:.4g} -> {numbers} in {run.summary['steps_done']} steps of {run.summary['engine']}"
+        f" ({run.summary['engine_reason']}), {run.summary['seconds']:.2f} s"
+    )

@@ -1,0 +1,113 @@
+"""Sequences that a user brings, from memory or an `.npz` file, checked before anything is computed.
+
+`sequences` (P, N+1, D+O): tokens as rows, labels everywhere, the query last. Optional test sets `sequences_icl` and
+`sequences_iwl`; `out_dim` as an array of that name, or inside a JSON string `meta`.
+"""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Task
+from iclflow.data.sequences import Given
+from iclflow.errors import BadInput
+
+__all__ = ["OwnData", "open_npz", "read_own_data"]
+
+LARGEST = 16 * 2**30  # bytes that an array in a file may unpack to
+TESTS = ("sequences_icl", "sequences_iwl")
+
+
+class OwnData(NamedTuple):
+    training: Given
+    tests: dict[str, Given]
+    digest: str
+
+
+def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:
+    """All arrays of an `.npz` file; refuses pickles, damaged archives and archives that unpack to too much."""
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"{field}: {str(path)!r} must be an existing file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise BadInput(f"{field}: {str(path)!r} unpacks to more than {LARGEST // 2**30} GiB")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged archive can raise almost anything
+        raise BadInput(f"{field}: cannot read {str(path)!r} as npz ({type(error).__name__}: {first_line(error)})") from None
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:120]
+
+
+def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
+    """The data and the task with sizes from it; what the caller gave explicitly must agree."""
+    arrays = open_npz(source, "data") if isinstance(source, str | Path) else source
+    if not isinstance(arrays, dict):
+        arrays = {"sequences": arrays}
+    if "sequences" not in arrays:
+        raise BadInput(f"data: has {', '.join(sorted(arrays)) or 'no arrays'}, must have 'sequences'")
+    given = set() if task is None else task.model_fields_set
+    out_dim = own_out_dim(arrays, task.out_dim if task is not None and "out_dim" in given else None)
+    training = Given(checked(arrays["sequences"], "sequences", out_dim), out_dim)
+    tests = {name: Given(checked(arrays[name], name, out_dim), out_dim) for name in TESTS if name in arrays}
+    for name, test in tests.items():
+        if (test.context, test.dim) != (training.context, training.dim):
+            raise BadInput(f"data: {name!r} has shape {test.sequences.shape}, must match 'sequences'")
+    sizes = {"dim": training.dim, "context": training.context, "out_dim": out_dim}
+    for field, size in sizes.items():
+        if field in given and getattr(task, field) != size:
+            raise BadInput(f"{field}: {getattr(task, field)} contradicts the data file, which has {size}")
+    for field in ("spectrum", "basis", "task_spectrum", "label_noise", "query_noise", "icl_fraction", "task_seed"):
+        if field in given and task is not None and getattr(task, field) != Task.model_fields[field].default:
+            raise BadInput(f"{field}: describes sampled sequences; do not give it together with data")
+    digest = hashlib.sha256(np.ascontiguousarray(training.sequences).tobytes()).hexdigest()
+    return OwnData(training, tests, digest), (task or Task()).replace(**sizes)
+
+
+def own_out_dim(arrays: dict[str, np.ndarray], asked: int | None) -> int:
+    """From the array, else as asked, else from `meta`, else 1."""
+    stated = None
+    if "out_dim" in arrays:
+        value = np.asarray(arrays["out_dim"])
+        if value.size != 1 or value.dtype.kind not in "iu" or int(value.reshape(())) < 1:
+            raise BadInput(f"data: out_dim {value.tolist()!r} must be one whole number of at least 1")
+        stated = int(value.reshape(()))
+        if asked is not None and asked != stated:
+            raise BadInput(f"out_dim: {asked} contradicts the data file, which has {stated}")
+        return stated
+    if asked is not None:
+        return asked
+    if "meta" in arrays:
+        try:
+            stated = json.loads(str(np.asarray(arrays["meta"]))).get("out_dim")
+        except (ValueError, AttributeError):
+            stated = None
+    return stated if isinstance(stated, int) and stated >= 1 else 1
+
+
+def checked(array: Any, name: str, out_dim: int) -> Float[np.ndarray, "P N+1 E"]:
+    array = np.asarray(array)
+    if array.ndim != 3 or array.dtype.kind not in "fiu":
+        raise BadInput(f"data: {name!r} has shape {array.shape} of {array.dtype}, must be numbers (P, N+1, D+O)")
+    count, tokens, width = array.shape
+    if count < 2 or tokens < 2 or width <= out_dim:
+        raise BadInput(
+            f"data: {name!r} has shape {array.shape}, must have at least 2 sequences, 2 tokens and more than"
+            f" out_dim = {out_dim} columns"
+        )
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise BadInput(f"data: {name!r} holds NaN or infinity, first at {where}; every entry must be finite")
+    return array

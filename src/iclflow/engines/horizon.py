@@ -1,0 +1,80 @@
+r"""A rough idea of when training ends, from moments and initial weights: the cap of runs that stop when settled.
+
+Near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of about
+$1/(\sigma\epsilon)$ to escape with separate key and query and $\ln(1/\epsilon)/\sigma$ with merged ones; at the end
+the slowest direction relaxes. Good to a small factor, and meant for nothing else: `icl.predict` is the theory.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Model
+from iclflow.data.moments import Moments
+from iclflow.engines.moment_loss import MomentLoss
+from iclflow.engines.reach import balanced_weights, best_matrix, components, pseudo_inverse, search
+from iclflow.models import Weights, kind, take
+
+__all__ = ["rough_end"]
+
+
+def rough_end(loss: MomentLoss, part: Weights, rate: float, label_only: bool) -> float:
+    """Expected time of the last drop and its relaxation, in t/tau."""
+    size = max(typical_size(part), 1e-12)
+    forces = plateau_forces(loss, label_only)
+    algebraic = loss.model.kind == "separate"
+    waits = [rate / (f * size) if algebraic else rate * np.log(2 + 1 / size) / f for f in forces]
+    return float(sum(waits) + relaxation(loss, rate))
+
+
+def typical_size(part: Weights) -> float:
+    """The smallest layer's root mean square: it is the one that makes the others wait."""
+    entries = [np.abs(np.asarray(array)) for array in part.values()]
+    return float(min(np.sqrt(np.mean(a[a > 0] ** 2)) if (a > 0).any() else 0.0 for a in entries))
+
+
+def plateau_forces(loss: MomentLoss, label_only: bool) -> list[float]:
+    r"""$\sigma$ on every plateau: one a component, one a head where vector blocks learn too, or a single one."""
+    model, moments = loss.model, loss.moments
+    if label_only or moments.blocks == "label":
+        count = components(model, moments.dim) if model.kind == "separate" else 1
+        return [label_force(model, moments.label_part(), m) for m in range(count)]
+    width = moments.dim + moments.out_dim
+    heads = min(model.heads, moments.out_dim * width if model.kind != "separate" else width)
+    return [head_force(loss, used) for used in range(heads)]
+
+
+def label_force(model: Model, label: Moments, m: int) -> float:
+    """With the best `m` components learned."""
+    A = best_matrix(label, m) if m else np.zeros((label.dim, label.dim))
+    weights = take(model, balanced_weights(model, A, label.out_dim), label.dim, "label")
+    slope = np.asarray(label.loss_and_slope(kind(model).theta(weights))[1])
+    mean = np.einsum("ooab->ab", slope) / np.sqrt(label.out_dim)
+    return max(float(np.linalg.norm(mean, 2 if model.kind == "separate" else "fro")), 1e-12)
+
+
+def head_force(loss: MomentLoss, used: int) -> float:
+    """With the best that `used` heads can do learned."""
+    moments = loss.moments
+    dim, width = moments.dim, moments.dim + moments.out_dim
+    theta = np.zeros((moments.out_dim, width, width, dim))
+    if used:
+        model = loss.model.replace(heads=used)
+        start = balanced_weights(model, best_matrix(moments, components(model, dim)), moments.out_dim)
+        theta = kind(model).theta(search(MomentLoss(moments, (), None, model), start, jitters=(0.1,), most=200)[1])
+    slope = np.asarray(moments.loss_and_slope(theta)[1])
+    return max(float(np.linalg.norm(slope.reshape(-1, width * dim), 2)), 1e-12)
+
+
+def relaxation(loss: MomentLoss, rate: float) -> float:
+    """Ten time constants of the slowest direction at the minimum."""
+    label = loss.moments.label_part()
+    slowest = smallest(label.left) * (1.0 if label.right is None else smallest(label.right))
+    A = best_matrix(label, components(loss.model, label.dim))
+    strength = np.sqrt(label.out_dim) * np.linalg.norm(A, 2)
+    speed = strength if loss.model.kind != "separate" else strength ** (4 / 3)
+    return 10 * label.out_dim * rate / (4 * slowest * max(speed, 1e-12))
+
+
+def smallest(matrix: Float[np.ndarray, "n n"]) -> float:
+    """The smallest eigenvalue that is not zero to rounding."""
+    return float(1 / np.linalg.norm(pseudo_inverse(matrix), 2))

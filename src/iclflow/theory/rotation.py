@@ -1,0 +1,150 @@
+r"""Head rotation: a head leaves a direction that is fast to learn for one that saves more loss.
+
+Small weights learn by falling drive $g_d$; a rank-limited head rests by saved loss $T_d^2 = g_d^2/m_d$. Where a task
+covariance makes the two orders differ, $g_i > g_j$ but $T_j^2 > T_i^2$, the head that has learned $i$ sits on a true
+saddle. Its key and query parts along $j$ obey, with $X$ the fraction of its strength that $i$ has reached and
+$d\eta = v\,dt/\tau$ [`rotation`],
+
+$$\frac{d}{d\eta}\begin{pmatrix}k_j\\q_j\end{pmatrix} =
+  \begin{pmatrix}-g_iX B_j/B_i & g_j\\ g_j & -g_iX\lambda_j/\lambda_i\end{pmatrix}
+  \begin{pmatrix}k_j\\q_j\end{pmatrix},$$
+
+and at $X = 1$ grow at the rate $\mu$, $v$ times the top eigenvalue. The loss falls by $T_j^2 - T_i^2$ while the head
+turns, direction $i$ is free again, and another head learns it later: $\emptyset\to\{i\}\to\{j\}\to\{i,j\}$.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import solve_ivp
+from scipy.special import expit
+
+from iclflow.theory.landscape import Directions, Landscape
+from iclflow.theory.separate import check_commuting, exchange_block, vector_field
+from iclflow.theory.single_mode import Growth
+
+__all__ = ["Rotation", "learning_path", "residual_amplitude", "rotation", "rotation_rate"]
+
+SEED = 1e-4  # relative size of the part along j at which the orbit is begun; its error is of second order
+
+Times = Float[np.ndarray, "*times"]
+
+
+def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> float:
+    r"""$\mu$: rate at which a head of value weight $v$ (alone: $\alpha_i^{1/3}$) leaves $i$ for $j$ [`rotation`].
+
+    Negative where $T_j^2 < T_i^2$: the part along $j$ then dies away.
+    """
+    check_commuting(d, "head rotation")
+    value = d.strength[i] ** (1 / 3) if value is None else value
+    return float(np.linalg.eigvalsh(exchange_block(d, i, j, value))[-1])
+
+
+def learning_path(d: Directions, places: int) -> tuple[tuple[int, ...], ...]:
+    """The sets of learned directions in the order of training, rank-one heads, small initial weights [`path`].
+
+    A new head takes the free direction of largest drive. Before the next head is ready, every head turns, as often
+    as it can, to the free direction that it leaves for at the largest rate.
+    """
+    check_commuting(d, "the path of learned sets")
+    learned: list[int] = []
+    path: list[tuple[int, ...]] = [()]
+    while len(learned) < min(places, len(d.drive)):
+        learned.append(next(int(j) for j in d.order if j not in learned))
+        path.append(tuple(sorted(learned)))
+        while turn := fastest_turn(d, learned):
+            learned[learned.index(turn[0])] = turn[1]
+            path.append(tuple(sorted(learned)))
+    return tuple(path)
+
+
+def fastest_turn(d: Directions, learned: list[int]) -> tuple[int, int] | None:
+    free = [j for j in range(len(d.drive)) if j not in learned]
+    turns = [(rotation_rate(d, i, j), i, j) for i in learned for j in free if better(d, j, i)]
+    return max(turns)[1:] if turns else None
+
+
+def better(d: Directions, j: int, i: int) -> bool:
+    return bool(d.saved[j] > d.saved[i] * (1 + 1e-9))
+
+
+def residual_amplitude(
+    d: Directions, i: int, j: int, growth: Growth, lead: float, k: float, q: float
+) -> float:
+    r"""Part along $j$ of a head that has learned $i$, as the size at the switch age of what grows like $e^{\mu t}$.
+
+    `lead` is the amplitude along $i$ at the moment at which `k` and `q` are the parts along $j$; signs are those of
+    a positive value weight.
+    """
+    damping = d.drive[i] * np.array([d.context[j] / d.context[i], d.query[j] / d.query[i]])
+
+    def field(u: float, y: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " 2"]:
+        X = expit(u)
+        stretch = growth.rate(u) * np.cbrt(growth.held + growth.strength * X)  # d eta / du
+        return stretch * (d.drive[j] * y[::-1] - damping * X * y)
+
+    end = 30.0  # X is 1 to thirteen digits
+    begin = -(2 if growth.held else 3) * np.log(growth.full_amplitude / lead)
+    y = solve_ivp(field, (min(begin, end), end), [k, q], rtol=1e-8, atol=1e-30).y[:, -1]
+    rates, vectors = np.linalg.eigh(exchange_block(d, i, j, growth.final_value))
+    since = float(growth.eta(end)) - growth.stretch - growth.final_value * growth.switch_age
+    return float(abs(vectors[:, -1] @ y) * np.exp(-rates[-1] / growth.final_value * since))
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The turn of a head, on a clock that is zero when the part along the new direction, growing freely, is as
+    large as the value weight."""
+
+    ages: Float[np.ndarray, " n"]
+    share: Float[np.ndarray, " n"]  # of the loss that the turn saves
+    cubes: Float[np.ndarray, " n"]  # change of v^3
+
+    @property
+    def midpoint_age(self) -> float:
+        return float(np.interp(0.5, self.share, self.ages))
+
+    @property
+    def switch_age(self) -> float:
+        return self.midpoint_age
+
+    def fallen_at(self, age: Times) -> Times:
+        return np.interp(age, self.ages, self.share)
+
+    def gained(self, age: Times) -> Times:
+        return np.interp(age, self.ages, self.cubes)
+
+
+def rotation(d: Directions, i: int, j: int, others: tuple[int, ...] = ()) -> Rotation:
+    """The orbit from the saddle where a head holds `i` (and `others`) to the one where it holds `j` instead.
+
+    It is unique up to its time origin, so one integration of the head's own flow gives the whole event.
+    """
+    check_commuting(d, "head rotation")
+    axes = [i, *others, j]
+    scene = Landscape(
+        np.diag(d.drive[axes]), np.diag(d.context[axes]), np.diag(d.query[axes]), float(d.base), 1
+    )
+    rank, size = len(axes) - 1, len(axes)
+    value = d.strength[axes[:-1]].sum() ** (1 / 3)
+    K = np.eye(rank, size) * np.sqrt(d.strength[axes[:-1]] / value)[:, None]
+    Q = K.copy()
+    rates, vectors = np.linalg.eigh(exchange_block(d, i, j, value))
+    tilt = SEED * value * vectors[:, -1] * np.sign(vectors[0, -1])
+    K[0, -1], Q[0, -1] = tilt
+
+    def field(_, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        v, K, Q = y[:1], y[1 : 1 + rank * size], y[1 + rank * size :]
+        shape = (1, rank, size)
+        return np.concatenate([x.ravel() for x in vector_field(scene, v, K.reshape(shape), Q.reshape(shape))])
+
+    start = np.concatenate([[value], K.ravel(), Q.ravel()])
+    settle = abs(rotation_rate(d, j, i, (value**3 - d.strength[i] + d.strength[j]) ** (1 / 3)))
+    horizon = (np.log(1 / SEED) + 6) / rates[-1] + 20 / settle
+    run = solve_ivp(field, (0, horizon), start, method="LSODA", rtol=1e-8, atol=1e-10)
+    K, Q = run.y[1 : 1 + rank * size].reshape(rank, size, -1), run.y[1 + rank * size :].reshape(rank, size, -1)
+    A = np.einsum("t,rdt,ret->tde", run.y[0], K, Q)
+    losses = np.array([scene.loss(a) for a in A])
+    share = np.maximum.accumulate((losses[0] - losses) / (losses[0] - losses[-1]))
+    return Rotation(run.t - np.log(1 / SEED) / rates[-1], share, run.y[0] ** 3 - value**3)

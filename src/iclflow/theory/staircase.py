@@ -1,0 +1,435 @@
+r"""The whole training curve of separate attention, from the initial weights alone.
+
+Training is a race between heads. On a plateau every free head follows its own integrable path
+(`theory.early_phase`); the one with the smallest blow-up time $T^*$ wins, takes the direction in which it has grown
+most, and saturates along the scalar equation (`theory.single_mode`) with matched asymptotics [`staircase`]
+
+$$t = t_0 + T^* + \frac{F(x)}{g c},\qquad L(t) = L_0 - \sum_{d\ \text{learned}} T_d^2\,(2X_d - X_d^2),\quad X_d = x_d^3 .$$
+
+The others have felt the drive of that direction for an effective time $T^* - 1/gc$ and go on without it. A head of
+rank $R > 1$ learns further directions at once, waiting only $\ln(1/\text{init})/(vg)$, because its value weight is
+large already [`within-head`]. A full head may turn to a better direction (`theory.rotation`).
+
+The force on a plateau is known in closed form for a task with commuting covariances (`Directions`). For any other
+population (`Landscape`) and for a finite sample (`SampleLandscape`) it is the residual force $G_m$ at the best
+matrix of rank $m$; keys are seen in its left singular basis and queries in its right one [`empirical-staircase`].
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from iclflow.config import Task
+from iclflow.errors import BadInput
+from iclflow.theory.early_phase import EarlyPhase, early_phase, grow
+from iclflow.theory.landscape import Directions, Landscape, directions, landscape
+from iclflow.theory.rotation import Rotation, better, residual_amplitude, rotation, rotation_rate
+from iclflow.theory.separate import SampleLandscape, check_shapes, rank_optimum
+from iclflow.theory.single_mode import Growth
+
+__all__ = ["Event", "Staircase", "staircase"]
+
+Source = Task | Directions | Landscape | SampleLandscape
+Matrix = Float[np.ndarray, "D D"]
+Parts = Float[np.ndarray, "R D"]
+Vector = Float[np.ndarray, " D"]
+Times = Float[np.ndarray, " T"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One drop of the loss: a head learns a direction, alone or beside others, or turns to it."""
+
+    kind: Literal["new-head", "within-head", "rotation"]
+    head: int
+    direction: int  # which one: as `Directions` counts them, or the number learned before it
+    origin: float  # t/tau at which the growth has age 0
+    growth: Growth | Rotation
+    saved: float
+
+    @property
+    def time(self) -> float:
+        """t/tau at which half of the drop is done."""
+        return self.origin + self.growth.midpoint_age
+
+    @property
+    def switch(self) -> float:
+        """t/tau until which the other heads feel the drive of this direction [`switch`]."""
+        return self.origin + self.growth.switch_age
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """The predicted training: its events in order, and loss and value weights at any time t/tau."""
+
+    base: float
+    events: tuple[Event, ...]
+    paths: tuple[tuple[tuple[float, EarlyPhase], ...], ...]  # a head: the plateaus it was free on, with their start
+    signs: tuple[int, ...]
+
+    @property
+    def drop_times(self) -> Float[np.ndarray, " n"]:
+        return np.array([event.time for event in self.events])
+
+    @property
+    def heads(self) -> Int[np.ndarray, " n"]:
+        return np.array([event.head for event in self.events], dtype=int)
+
+    @property
+    def directions(self) -> Int[np.ndarray, " n"]:
+        return np.array([event.direction for event in self.events], dtype=int)
+
+    @property
+    def levels(self) -> Float[np.ndarray, " n+1"]:
+        """The loss on every plateau, before the first event and after each."""
+        return self.base - np.concatenate([[0.0], np.cumsum([event.saved for event in self.events])])
+
+    @property
+    def waits(self) -> Float[np.ndarray, " n"]:
+        """Time from one drop to the next."""
+        return np.diff(self.drop_times, prepend=0.0)
+
+    def loss(self, time: Times) -> Times:
+        r"""$L(t)$ [`staircase`]."""
+        time = np.asarray(time, dtype=float)
+        return self.base - sum(e.saved * e.growth.fallen_at(time - e.origin) for e in self.events)
+
+    def values(self, time: Times) -> Float[np.ndarray, "T H"]:
+        """The value weight of every head, with its sign."""
+        time = np.asarray(time, dtype=float)
+        return np.stack([self.value(h, time) for h in range(len(self.paths))], axis=1)
+
+    def value(self, head: int, time: Times) -> Times:
+        values, pieces = np.zeros(time.shape), self.paths[head]
+        ends = [start for start, _ in pieces[1:]] + [np.inf]
+        own = [event for event in self.events if event.head == head]
+        for (start, path), end in zip(pieces, ends, strict=True):
+            now = (time >= start) & (time < end)
+            if own and end == np.inf:
+                values[now] = self.grown(own, path, start, time[now], self.signs[head])
+            else:
+                values[now] = path.value(time[now] - start)
+        return values
+
+    @staticmethod
+    def grown(own: list[Event], path: EarlyPhase, start: float, time: Times, sign: int) -> Times:
+        """Early path and saturating growth, multiplied and divided by what they share, $1/g(T^* - t)$."""
+        grown = np.cbrt(sum(e.growth.gained(time - e.origin) for e in own))
+        g, c = own[0].growth.drive, own[0].growth.final_value
+        left = own[0].origin - time
+        early = left * g * c > 1e-3
+        values = sign * grown
+        values[early] = grown[early] * path.value(time[early] - start) * g * left[early]
+        return values
+
+
+@dataclass(frozen=True)
+class DirectionStage:
+    """A plateau of a task with commuting covariances: every direction is learned or feels its whole drive."""
+
+    source: Directions
+    left: Matrix
+    right: Matrix
+    learned: Bool[np.ndarray, " D"]
+
+    @property
+    def drive(self) -> Vector:
+        return np.where(self.learned, 0.0, self.source.drive)
+
+    @property
+    def curvature(self) -> Vector:
+        return self.source.curvature
+
+    def aligned(self, amplitude: Parts) -> "DirectionStage":
+        """The same plateau with directions of equal drive and curvature turned to where a head has grown most."""
+        left, right = self.left, self.right
+        for group in self.ties:
+            turn = np.linalg.svd(amplitude[:, group])[2].T
+            left, right = left.copy(), right.copy()
+            left[:, group], right[:, group] = left[:, group] @ turn, right[:, group] @ turn
+        return replace(self, left=left, right=right) if left is not self.left else self
+
+    @cached_property
+    def ties(self) -> list[Int[np.ndarray, " n"]]:
+        """Free directions that nothing but the initial weights tells apart."""
+        free = np.flatnonzero(~self.learned)
+        g, m = self.source.drive[free], self.source.curvature[free]
+        near = lambda x: np.abs(x[:, None] - x) <= 1e-9 * x
+        same = near(g) & near(m)
+        return [free[row] for n, row in enumerate(same) if row.sum() > 1 and not same[n, :n].any()]
+
+    def label(self, j: int) -> int:
+        return j
+
+    def saved(self, j: int) -> float:
+        return float(self.source.saved[j])
+
+    def learn(self, j: int, leave: int | None = None) -> "DirectionStage":
+        learned = self.learned.copy()
+        learned[j] = True
+        if leave is not None:
+            learned[leave] = False
+        return replace(self, learned=learned)
+
+
+@dataclass(frozen=True)
+class ResidualStage:
+    """A plateau of any landscape: the best matrix of a rank, and the singular pairs of the force that is left."""
+
+    source: Landscape | SampleLandscape
+    rank: int = 0
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return rank_optimum(self.source, self.rank)
+
+    @cached_property
+    def pairs(self) -> tuple[Matrix, Vector, Matrix]:
+        u, s, wt = np.linalg.svd(np.sqrt(self.source.outputs) * self.source.force(self.matrix))
+        return u, np.where(np.arange(len(s)) < len(s) - self.rank, s, 0.0), wt.T
+
+    @property
+    def left(self) -> Matrix:
+        return self.pairs[0]
+
+    @property
+    def drive(self) -> Vector:
+        return self.pairs[1]
+
+    @property
+    def right(self) -> Matrix:
+        return self.pairs[2]
+
+    @cached_property
+    def curvature(self) -> Vector:
+        along = lambda l, r: np.sum(np.outer(l, r) * (self.source.cross - self.source.force(np.outer(l, r))))
+        return np.array([along(l, r) for l, r in zip(self.left.T, self.right.T, strict=True)])
+
+    def aligned(self, _: Parts) -> "ResidualStage":
+        return self
+
+    def label(self, _: int) -> int:
+        return self.rank
+
+    def saved(self, _: int) -> float:
+        return float(self.source.loss(self.matrix) - self.source.loss(self.after.matrix))
+
+    @cached_property
+    def after(self) -> "ResidualStage":
+        return ResidualStage(self.source, self.rank + 1)
+
+    def learn(self, _: int) -> "ResidualStage":
+        return self.after
+
+
+Stage = DirectionStage | ResidualStage
+
+
+@dataclass
+class Head:
+    """A head in the race; key and query in the tokens' coordinates, without the parts that have saturated."""
+
+    value: float
+    key: Parts
+    query: Parts
+    sign: int = 0  # of the value weight, once it has grown
+    cube: float = 0.0  # v^3 of the grown head
+    held: list[int] = field(default_factory=list)
+    unused: Float[np.ndarray, "R R"] | None = None  # projector on the ranks that hold nothing
+    leaning: dict[int, float] = field(default_factory=dict)  # parts along directions it may turn to
+    paths: list[tuple[float, EarlyPhase]] = field(default_factory=list)
+
+    @property
+    def free(self) -> bool:
+        return not self.held
+
+    @property
+    def full(self) -> bool:
+        return len(self.held) == len(self.key)
+
+    def parts(self, stage: Stage) -> tuple[Parts, Parts]:
+        return self.key @ stage.left, self.query @ stage.right
+
+    def set_parts(self, stage: Stage, k: Parts, q: Parts) -> None:
+        self.key, self.query = k @ stage.left.T, q @ stage.right.T
+
+    def amplitude(self, stage: Stage, sign: int) -> Parts:
+        """The growing half of key and query, in the ranks that hold nothing."""
+        k, q = self.parts(stage)
+        return self.unused @ (k + sign * q) / 2
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What could happen next, with what is needed to carry it out."""
+
+    event: Event
+    stage: Stage
+    slot: int
+    lead: float = 0.0  # amplitude along the slot when the plateau began
+    leave: int | None = None
+
+
+def staircase(
+    source: Source, v: Float[np.ndarray, " H"], K: Float[np.ndarray, "H R D"], Q: Float[np.ndarray, "H R D"]
+) -> Staircase:
+    r"""Predict the gradient flow from small initial weights, in the paper's units [`staircase`].
+
+    `source` is a task or its `Directions`, `Landscape` or `SampleLandscape`. With $O$ outputs `v` is
+    $\operatorname{tr}V_i/\sqrt O$. Heads of total rank $HR < D$ learn only $HR$ directions. The prediction sharpens as
+    the initial weights shrink; it is poor where two heads or two directions nearly tie.
+    """
+    v, K, Q = (np.asarray(x, dtype=float) for x in (v, K, Q))
+    check_shapes(v, K, Q)
+    stage, base = opening(source)
+    if K.shape[2] != len(stage.left):
+        raise BadInput(f"K: has {K.shape[2]} token dimensions, must have dim = {len(stage.left)}")
+    heads = [Head(v[h], K[h], Q[h], unused=np.eye(K.shape[1])) for h in range(len(v))]
+    events, now = [], 0.0
+    while True:
+        for head in heads:
+            if head.free:
+                head.paths.append((now, early_phase(head.value, *head.parts(stage), stage.drive)))
+        best = min(candidates(stage, heads, now), key=lambda c: c.event.switch, default=None)
+        if best is None:
+            break
+        events.append(best.event)
+        stage, now = carry_out(best, stage, heads, now)
+    return Staircase(
+        base, tuple(events), tuple(tuple(head.paths) for head in heads), tuple(head.sign for head in heads)
+    )
+
+
+def opening(source: Source) -> tuple[Stage, float]:
+    """The first plateau, at zero, and its loss."""
+    if isinstance(source, Task):
+        source = found if (found := directions(source)).commuting else landscape(source)
+    if isinstance(source, Directions):
+        if not source.commuting:
+            raise BadInput("source: directions of covariances that do not commute do not fix the dynamics;"
+                           " give the landscape instead")  # fmt: skip
+        unlearned = np.zeros(len(source.drive), dtype=bool)
+        return DirectionStage(source, source.left, source.right, unlearned), float(source.base)
+    return ResidualStage(source), float(source.base)
+
+
+def candidates(stage: Stage, heads: list[Head], now: float) -> Iterator[Candidate]:
+    if not stage.drive.any():
+        return
+    for h, head in enumerate(heads):
+        if head.free:
+            yield from new_head(stage, h, head, now)
+        elif not head.full:
+            yield from within_head(stage, h, head, now)
+        elif isinstance(stage, DirectionStage):
+            yield from turns(stage, h, head, now)
+
+
+def new_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
+    """A free head blows up, in the direction that is the first to be as large as its own saturated head."""
+    path = head.paths[-1][1]
+    if not np.isfinite(path.time):
+        return
+    stage = stage.aligned(head.amplitude(stage, path.sign))
+    size = np.linalg.norm(head.amplitude(stage, path.sign), axis=0)
+    slot = first_full(size, np.cbrt(stage.drive / stage.curvature), stage.drive)
+    growth = Growth(float(stage.drive[slot]), float(stage.curvature[slot]))
+    event = Event("new-head", h, stage.label(slot), now + path.time, growth, stage.saved(slot))
+    yield Candidate(event, stage, slot, float(size[slot]))
+
+
+def first_full(size: Vector, full: Vector, drive: Vector) -> int:
+    grows = (size > 0) & (drive > 0)
+    eta = np.full(len(drive), np.inf)
+    eta[grows] = np.log(full[grows] / size[grows]) / drive[grows]
+    return int(np.argmin(eta))
+
+
+def within_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
+    """A grown head with unused ranks fills them one after the other, each growing at the rate $v g_d$."""
+    stage = stage.aligned(head.amplitude(stage, head.sign))
+    size = np.linalg.norm(head.amplitude(stage, head.sign), axis=0)
+    grows = np.flatnonzero((size > 0) & (stage.drive > 0))
+    growths = [Growth(float(stage.drive[j]), float(stage.curvature[j]), head.cube) for j in grows]
+    for slot, growth in zip(grows, growths, strict=True):
+        delay = np.log(growth.full_amplitude / size[slot]) / (growth.drive * growth.first_value)
+        event = Event("within-head", h, stage.label(slot), now + delay, growth, stage.saved(slot))
+        yield Candidate(event, stage, int(slot), float(size[slot]))
+
+
+def turns(stage: DirectionStage, h: int, head: Head, now: float) -> Iterator[Candidate]:
+    """A full head leaves a direction for a free one that saves more loss."""
+    d, value = stage.source, np.cbrt(head.cube)
+    for j in np.flatnonzero(~stage.learned):
+        for i in head.held:
+            lean = head.leaning.get(int(j), 0.0)
+            if better(d, j, i) and lean > 0:
+                others = tuple(o for o in head.held if o != i)
+                delay = np.log(value / lean) / rotation_rate(d, i, j, value)
+                saved = float(d.saved[j] - d.saved[i])
+                event = Event("rotation", h, int(j), now + delay, rotation(d, i, int(j), others), saved)
+                yield Candidate(event, stage, int(j), leave=i)
+
+
+def carry_out(best: Candidate, stage: Stage, heads: list[Head], now: float) -> tuple[Stage, float]:
+    """Bring every head to the moment at which the winner's direction is switched off for the others."""
+    event = best.event
+    until = max(now, event.switch)
+    for h, head in enumerate(heads):
+        if h != event.head:
+            wait(head, stage, until - now)
+    if event.kind == "rotation":
+        turn_round(heads[event.head], best)
+        return stage.learn(best.slot, best.leave), until
+    settle(heads[event.head], best)
+    return best.stage.learn(best.slot), until
+
+
+def wait(head: Head, stage: Stage, time: float) -> None:
+    """What a head does while another one learns."""
+    if head.free:
+        head.value, k, q = head.paths[-1][1].weights(time)
+        head.set_parts(stage, k, q)
+        return
+    value = np.cbrt(head.cube)
+    if not head.full:
+        k, q = head.parts(stage)
+        k, q = grow(k, head.sign * q, stage.drive, value * time)
+        head.set_parts(stage, k, head.sign * q)
+    head.leaning = {j: lean for j, lean in head.leaning.items() if stage.drive[j] > 0}
+    for j in head.leaning:
+        head.leaning[j] *= np.exp(time * max(rotation_rate(stage.source, i, j, value) for i in head.held))
+
+
+def settle(head: Head, best: Candidate) -> None:
+    r"""The winner holds its direction; its unused ranks have grown by the whole $\eta$ of the event [`within-head`]."""
+    stage, slot, growth = best.stage, best.slot, best.event.growth
+    head.sign = head.paths[-1][1].sign if head.free else head.sign
+    rank = head.amplitude(stage, head.sign)[:, slot] / best.lead
+    k, q = head.parts(stage)
+    q = head.sign * q
+    head.held.append(slot)
+    head.cube = growth.held + growth.strength
+    if isinstance(stage, DirectionStage):
+        for j in np.flatnonzero(~stage.learned):
+            if better(stage.source, j, slot):
+                part = residual_amplitude(stage.source, slot, int(j), growth, best.lead, rank @ k[:, j], rank @ q[:, j])
+                head.leaning[int(j)] = max(part, head.leaning.get(int(j), 0.0))
+    head.unused = head.unused - np.outer(rank, rank)
+    if head.full:
+        return
+    eta = np.log(growth.full_amplitude / best.lead) / growth.drive
+    eta += growth.stretch + growth.final_value * growth.switch_age
+    k, q = grow(k, q, np.where(np.arange(len(stage.drive)) == slot, 0.0, stage.drive), eta)
+    head.set_parts(stage, head.unused @ k, head.sign * head.unused @ q)
+
+
+def turn_round(head: Head, best: Candidate) -> None:
+    d = best.stage.source
+    head.held[head.held.index(best.leave)] = best.slot
+    head.cube += float(d.strength[best.slot] - d.strength[best.leave])
+    head.leaning = {j: lean for j, lean in head.leaning.items() if j != best.slot}

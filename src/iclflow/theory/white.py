@@ -1,0 +1,168 @@
+r"""White tokens and tasks, merged attention: the whole training in closed form.
+
+For $\Lambda = cI$, $\Omega = \omega I$ the effective matrix stays a multiple of the identity, $A(t) =
+\sigma(t) I$. Let $a_i = v_i$ and $y_i = \operatorname{tr} U_i/\sqrt D$. Then $p = a\cdot y$ grows with $s =
+\sqrt{OD}\, C_1$ against $m = b c$, where $C_1, b, c$ are the multiples of the identity that make up the
+landscape, and $X = e^{2\int (s - m p)}$ obeys a Riccati equation [`white-riccati`]:
+
+$$\tau\dot X = 2(sX - m\alpha X^2 + m\beta),\quad
+  \alpha = \tfrac14|a_0+y_0|^2,\ \beta = \tfrac14|a_0-y_0|^2,\quad
+  \sigma = \frac{\alpha X - \beta/X}{\sqrt{OD}} .$$
+
+Exact when every $U_i$ is a multiple of the identity; other parts of $U_i$ matter only at the order of the
+weights squared.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Task
+from iclflow.errors import BadInput
+from iclflow.theory.landscape import Landscape, landscape
+
+__all__ = [
+    "White",
+    "balanced_gain",
+    "gain",
+    "half_time",
+    "loss",
+    "paper_gain",
+    "single_head_gain",
+    "white_landscape",
+]
+
+
+class White(NamedTuple):
+    """The numbers that a white task leaves."""
+
+    drive: float  # s, with the factor sqrt(O) of O outputs
+    curvature: float  # m
+    width: float  # sqrt(O D), the gain's unit
+    scene: Landscape
+
+    @property
+    def final(self) -> float:
+        r"""$\sigma_\infty = s/(m\sqrt{OD})$, the gain at the minimum."""
+        return self.drive / self.curvature / self.width
+
+
+def white_landscape(task: Task) -> White:
+    """The white numbers of a task, or an error if it is not white."""
+    scene = landscape(task)
+    values = [white_value(m) for m in (scene.cross, scene.context, scene.query)]
+    if None in values:
+        field, given = (
+            ("spectrum", task.spectrum) if values[2] is None else ("task_spectrum", task.task_spectrum)
+        )
+        raise BadInput(f"{field}: {given!r} must be white, with all eigenvalues equal, for the closed form")
+    cross, context, query = values
+    width = float(np.sqrt(task.out_dim * task.dim))
+    return White(width * cross, context * query, width, scene)
+
+
+def white_value(matrix: Float[np.ndarray, "D D"]) -> float | None:
+    value = float(np.trace(matrix)) / len(matrix)
+    return value if np.abs(matrix - value * np.eye(len(matrix))).max() <= 1e-12 * value else None
+
+
+def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    r"""$\sigma(t)$ for any initial values of the heads [`white-riccati`].
+
+    $$\frac{X - X_-}{X_+ - X} = \frac{1 - X_-}{X_+ - 1}\, e^{2\varrho t/\tau},\quad
+      X_\pm = \frac{s\pm\varrho}{2m\alpha},\quad \varrho = \sqrt{s^2 + 4m^2\alpha\beta}$$
+
+    `alpha` and `beta` come from `theory.merged.alignment`. With `alpha = 0` the weights decay to the zero
+    function.
+    """
+    s, m, width, _ = white_landscape(task)
+    if alpha < 0 or beta < 0:
+        raise BadInput(f"alpha, beta: {alpha}, {beta} must be at least 0")
+    time = np.asarray(time, dtype=float)
+    if alpha == 0:
+        decay = np.exp(-2 * s * time)
+        return -beta * decay / (1 + m * beta / s * (1 - decay)) / width
+    rho = np.sqrt(s**2 + 4 * m**2 * alpha * beta)
+    upper = (s + rho) / (2 * m * alpha)
+    lower = -beta / (alpha * upper)
+    fading = np.exp(-2 * rho * time)
+    X = (upper * (1 - lower) + lower * (upper - 1) * fading) / ((1 - lower) + (upper - 1) * fading)
+    return (alpha * X - beta / X) / width
+
+
+def loss(task: Task, gain: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    r"""The loss of $A = \sigma I$: $L_0 - 2\sigma \operatorname{tr} C_1 + \sigma^2 D m$ [`white-loss`]."""
+    white = white_landscape(task)
+    return white.scene.base - 2 * gain * np.trace(white.scene.cross) + gain**2 * task.dim * white.curvature
+
+
+def balanced_gain(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    r"""$\sigma(t)$ when $\beta = 0$: all heads start on the growing line $v = y$ [`white-balanced`].
+
+    $$\sigma(t) = \frac{e^{\gamma t}}{(e^{\gamma t} - 1)/\sigma_\infty + \sqrt{OD}/\alpha},\qquad
+      \gamma = 2s/\tau$$
+    """
+    white = white_landscape(task)
+    if not alpha > 0:
+        raise BadInput(f"alpha: {alpha} must be greater than 0")
+    fading = np.exp(-2 * white.drive * np.asarray(time, dtype=float))
+    return 1 / ((1 - fading) / white.final + white.width / alpha * fading)
+
+
+def paper_gain(
+    dim: int, context: int, initial: float, time: Float[np.ndarray, " T"]
+) -> Float[np.ndarray, " T"]:
+    r"""Eq. 10 as printed, for $\Lambda = \Omega = I$ and one output [`white-paper`].
+
+    $$\sigma(t) = \frac{e^{2\sqrt D t/\tau}}{(1 + (1+D)/N)(e^{2\sqrt D t/\tau} - 1) + \sqrt D/w_{init}^2}$$
+
+    Read $w_{init}^2$ as $\alpha$. A `white` spectrum has trace 1, so $\Lambda = I/D$: use `balanced_gain` for
+    it.
+    """
+    fading = np.exp(-2 * np.sqrt(dim) * np.asarray(time, dtype=float))
+    return 1 / ((1 + (1 + dim) / context) * (1 - fading) + np.sqrt(dim) / initial**2 * fading)
+
+
+def single_head_gain(
+    task: Task, value: float, trace: float, time: Float[np.ndarray, " T"]
+) -> Float[np.ndarray, " T"]:
+    r"""$\sigma(t)$ of a single head [`white-single-head`].
+
+    It starts at $v$ = `value` and $y = \operatorname{tr}U/\sqrt D$ = `trace`. The hyperbola $a^2 - y^2 = \pm
+    K$ is conserved. With $x$ the smaller of $y/a$ and $a/y$, $\kappa = mK/2$:
+
+    $$\tau\dot x = s - 2\kappa x - s x^2,\qquad x_\pm = \frac{-\kappa\pm\sqrt{s^2+\kappa^2}}{s},\qquad
+      \sigma = \frac{K x}{\sqrt{OD}\,(1 - x^2)} .$$
+    """
+    s, m, width, _ = white_landscape(task)
+    K = abs(value**2 - trace**2)
+    if K == 0:
+        return gain(task, (value + trace) ** 2 / 4, (value - trace) ** 2 / 4, time)
+    kappa, start = m * K / 2, trace / value if abs(value) > abs(trace) else value / trace
+    rho = np.hypot(s, kappa)
+    upper, lower = s / (kappa + rho), -(kappa + rho) / s
+    fading = np.exp(-2 * rho * np.asarray(time, dtype=float))
+    x = (upper * (start - lower) + lower * (upper - start) * fading) / (
+        (start - lower) + (upper - start) * fading
+    )
+    return K * x / (1 - x**2) / width
+
+
+def half_time(task: Task, alpha: float, fraction: float = 0.5) -> float:
+    r"""When the gain is `fraction` of $\sigma_\infty$ [`white-half-time`].
+
+    $$t_{1/2} = \frac{\tau}{2s}\,\ln\Big(\frac{\sqrt{OD}\,\sigma_\infty}{\alpha} - 1\Big)$$
+
+    At half the gain three quarters of the loss are gone; half of the loss is gone at `fraction = 1 -
+    2**-0.5`.
+    """
+    white = white_landscape(task)
+    if not 0 < fraction < 1:
+        raise BadInput(f"fraction: {fraction} must lie between 0 and 1")
+    ratio = white.width * white.final / alpha if alpha > 0 else 0.0
+    if ratio <= 1:
+        raise BadInput(
+            f"alpha: {alpha} must be positive and below its final value {white.width * white.final:.4g}"
+        )
+    return float(np.log(fraction / (1 - fraction) * (ratio - 1)) / (2 * white.drive))

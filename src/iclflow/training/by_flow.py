@@ -1,0 +1,68 @@
+"""Gradient flow of one seed, until the asked time or until the loss has settled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from iclflow.engines.flow import FlowTrajectory, flow
+from iclflow.engines.horizon import rough_end
+from iclflow.engines.moment_loss import MomentLoss
+from iclflow.engines.verdict import Verdict
+from iclflow.models import Weights
+from iclflow.progress import Report
+from iclflow.training.plan import Plan, Walked
+
+__all__ = ["walk"]
+
+
+def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report) -> Walked:
+    training = plan.training
+    start = 0.0 if plan.earlier is None else float(plan.earlier.time.values[-1])
+    floor, zero = plan.floor(loss), plan.zero_loss(loss)
+    goal = plan.goal(floor, zero) if training.time is None else -np.inf
+    end = 3 * rough_end(loss, part, plan.rate, plan.label_only) if training.time is None else start + training.time
+    trajectory = flow(
+        jax.tree.map(jnp.asarray, loss),
+        {name: jnp.asarray(array) for name, array in part.items()},
+        rate=plan.rate, start=start, end=end, tolerance=training.tolerance, zero_loss=zero,
+        settled=lambda value: value <= goal,
+        progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
+    )  # fmt: skip
+    count = len(trajectory.times)
+    recorded = np.unique(np.linspace(0, count - 1, min(training.records, count)).round().astype(int))
+    detail = {
+        "solver_steps": trajectory.solver_steps,
+        "tolerance": training.tolerance,
+        "conservation_drift": None if training.freeze_vectors else conservation_drift(trajectory.parts),
+        "lowest_loss": floor,
+        "end_time": float(trajectory.times[-1]),
+    }
+    parts = [trajectory.parts[i] for i in recorded]
+    verdict = judged(plan, trajectory, floor)
+    return Walked(trajectory.losses, trajectory.times, recorded, parts, verdict, [], detail)
+
+
+def judged(plan: Plan, trajectory: FlowTrajectory, floor: float) -> Verdict:
+    if trajectory.result == "settled" or (trajectory.result == "reached" and plan.training.time is not None):
+        return Verdict("ok", trajectory.result)
+    if trajectory.result != "reached":
+        return Verdict("failed", trajectory.result)
+    last, end = trajectory.losses[-1, 0], trajectory.times[-1]
+    why = f"stopped at the cap t/tau = {end:.4g}, not settled: loss {last:.4g}, lowest reachable {floor:.4g}"
+    plan.warnings.append(why)
+    return Verdict("max_steps", why)
+
+
+def conservation_drift(parts: list[Weights]) -> float:
+    """How far differences of squared layer norms, constants of the exact flow, have moved: a measured global error."""
+    first, last = layer_norms(parts[0]), layer_norms(parts[-1])
+    moved = [np.abs((b - last[0]) - (a - first[0])).max() for a, b in zip(first[1:], last[1:], strict=True)]
+    return float(max(moved) / max(float(np.max(norm)) for norm in last))
+
+
+def layer_norms(part: Weights) -> list[np.ndarray]:
+    """Squared Frobenius norms of every layer, head by head."""
+    head_axis = {"second": 1}
+    other_axes = lambda name, array: tuple(i for i in range(array.ndim) if i != head_axis.get(name, 0))
+    arrays = {name: np.asarray(part[name]) for name in sorted(part)}
+    return [np.sum(array**2, axis=other_axes(name, array)) for name, array in arrays.items()]

@@ -49,7 +49,7 @@ class TokenLoss(eqx.Module):
     def mean_loss(self, part: Part, sequences: Float[Array, "P N+1 E"]) -> Float[Array, ""]:
         weights = dict(self.weights)
         for name, where in kind(self.model).trained(self.dim, "all").items():
-            weights[name] = weights[name].at[where].set(part[name])
+            weights[name] = jnp.asarray(weights[name]).at[where].set(part[name])
         errors = jax.vmap(lambda sequence: self.squared_error(weights, sequence))(sequences)
         return jnp.mean(errors)
 
@@ -76,6 +76,6 @@ def prediction(
     model: Model, weights: Part, sequence: Float[Array, "N+1 E"], dim: int, normalize: str
 ) -> Float[Array, " O"]:
     """The model's label for the last token of one sequence, whose own label it does not see."""
-    tokens = sequence.at[-1, dim:].set(0)
+    tokens = jnp.asarray(sequence).at[-1, dim:].set(0)
     scale = attention_scale(normalize, sequence.shape[0] - 1)
     return kind(model).predict(weights, tokens, sequence[-1, :dim], scale, model.softmax)

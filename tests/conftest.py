@@ -1,0 +1,59 @@
+"""What the tests share: double precision, the golden runs where there are any, and a few small helpers."""
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+from iclflow.config import MODELS, Model
+
+jax.config.update("jax_enable_x64", True)
+
+GOLDEN = Path(os.environ.get("ICLFLOW_GOLDEN", Path(__file__).parents[2] / "shared" / "golden"))
+GOLDEN_NAMES = (
+    "merged", "merged_icl0", "merged_icl60", "merged_out2", "merged_softmax", "merged_vary_len", "mlp",
+    "separate_rank1", "separate_rank1_out2", "separate_rank2", "separate_rank2_vary_len", "separate_softmax",
+)  # fmt: skip
+
+
+class Golden(NamedTuple):
+    """A run of an independent implementation."""
+
+    path: Path
+    meta: dict
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def model(self) -> Model:
+        record = MODELS[self.meta["model"]]
+        return record(**{name: self.meta[name] for name in record.model_fields})
+
+    @property
+    def engines(self) -> list[str]:
+        return ["tokens"] if self.meta["softmax"] else ["moments", "tokens"]
+
+    def weights(self, prefix: str = "weights.") -> dict[str, np.ndarray]:
+        return {name[len(prefix) :]: a for name, a in self.arrays.items() if name.startswith(prefix)}
+
+
+@pytest.fixture(params=GOLDEN_NAMES)
+def golden(request) -> Golden:
+    path = GOLDEN / f"{request.param}.npz"
+    if not path.is_file():
+        pytest.skip(f"no golden runs at {GOLDEN}; set ICLFLOW_GOLDEN")
+    with np.load(path) as file:
+        arrays = dict(file)
+    return Golden(path, json.loads(str(arrays.pop("meta"))), arrays)
+
+
+@pytest.fixture
+def quiet():
+    """For runs whose warnings are not the point."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,59 @@
+"""Every engine repeats the runs of an independent implementation, to rounding."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import iclflow as icl
+
+BOUND = 1e-10
+
+
+def check(golden, run):
+    expected = golden.arrays["loss"]
+    start = expected[0]
+    assert np.abs(run.loss.values[:-1] - expected).max() / start <= BOUND
+    for name, array in golden.weights("final_weights.").items():
+        assert np.abs(run.final_weights[name] - array).max() <= BOUND * max(1, np.abs(array).max())
+    for name in ("loss_icl", "loss_iwl"):
+        if name in golden.arrays:
+            assert np.abs(run.curves[name].values[:-1] - golden.arrays[name]).max() / start <= BOUND
+
+
+@pytest.mark.parametrize("engine", ["moments", "tokens"])
+def test_python_repeats_the_golden_run(golden, engine, quiet):
+    if engine not in golden.engines:
+        pytest.skip("softmax has no moments")
+    meta = golden.meta
+    task = icl.Task(normalize=meta["normalize"], prefix_loss=meta["prefix_loss"], out_dim=meta["out_dim"])
+    run = icl.train(
+        task, golden.model, data=str(golden.path), weights=golden.weights(), lr=meta["lr"], steps=meta["steps"], engine=engine
+    )
+    assert run.summary["engine"] == engine
+    check(golden, run)
+
+
+def test_command_line_repeats_the_golden_run(golden, tmp_path):
+    meta = golden.meta
+    flags = ["--model", meta["model"], "--normalize", meta["normalize"], "--lr", meta["lr"], "--steps", meta["steps"]]
+    flags += ["--softmax"] * meta["softmax"] + ["--prefix-loss"] * meta["prefix_loss"]
+    files = ["--data", golden.path, "--weights", golden.path, "--out", tmp_path / "run", "--json"]
+    command = [sys.executable, "-m", "iclflow", "train", *map(str, flags + files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "ok"
+    check(golden, icl.load(tmp_path / "run"))
+
+
+def test_a_wrong_normalisation_would_be_seen(golden, quiet):
+    """The yardstick bites: the same run with another scale is far off."""
+    meta = golden.meta
+    if meta["softmax"]:
+        pytest.skip("softmax has scale 1")
+    other = "tokens" if meta["normalize"] == "none" else "context"
+    task = icl.Task(normalize=other, prefix_loss=meta["prefix_loss"], out_dim=meta["out_dim"])
+    run = icl.train(task, golden.model, data=str(golden.path), weights=golden.weights(), lr=meta["lr"], steps=50)
+    assert np.abs(run.loss.values[:50] - golden.arrays["loss"][:50]).max() > 1e-3

@@ -24,7 +24,7 @@ LONGEST_HEADER = 16 * 2**20  # bytes; a header with thousands of tensors stays f
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     """Save arrays; the library silently mangles arrays that are not contiguous, so make them so first."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     safetensors.numpy.save_file(contiguous, str(path), metadata)
 
 

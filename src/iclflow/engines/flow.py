@@ -21,6 +21,7 @@ __all__ = ["FlowTrajectory", "flow"]
 
 BURST = 512  # solver steps in one compiled call
 FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
+MOST_STEPS = 2_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
 
 
@@ -31,7 +32,7 @@ class FlowTrajectory(NamedTuple):
     losses: Float[np.ndarray, "T columns"]
     parts: list[Part]
     solver_steps: int
-    result: str  # "reached" the end, "settled", or a sentence on what went wrong
+    result: str  # "reached" the end, "settled", ran out of "steps", or a sentence on what went wrong
 
 
 @eqx.filter_jit
@@ -71,7 +72,7 @@ def flow(
     kept.add(start, first, part)
     now, step, taken = start, FIRST_STEP, 0
     result = "settled" if settled(float(first[0])) else "reached"
-    while result == "reached" and now < end:
+    while result == "reached" and now < end and taken < MOST_STEPS:
         solution = burst(
             loss, rate, part, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
             jnp.asarray(tolerance),
@@ -84,17 +85,18 @@ def flow(
         if below:
             count, result = below[0] + 1, "settled"
         at = lambda i, states=states: {name: array[i] for name, array in states.items()}
-        for i in range(count - 1):
+        for i in range(count):
             if kept.moved(times[i], losses[i]):
                 kept.add(times[i], losses[i], at(i))
-        part, taken = at(count - 1), taken + count
-        kept.add(times[count - 1], losses[count - 1], part)
+        part, taken, last = at(count - 1), taken + count, losses[count - 1]
         step = float(times[count - 1] - (times[count - 2] if count > 1 else now))
         now = float(times[count - 1])
         progress(now, float(losses[count - 1, 0]))
         if solution.result not in (diffrax.RESULTS.successful, diffrax.RESULTS.max_steps_reached):
             return kept.trajectory(taken, diffrax.RESULTS[solution.result])
-    return kept.trajectory(taken, result)
+    if now > kept.times[-1]:
+        kept.add(now, last, part)
+    return kept.trajectory(taken, "steps" if now < end and result == "reached" else result)
 
 
 class Kept:

@@ -45,10 +45,11 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report)
 def judged(plan: Plan, trajectory: FlowTrajectory, floor: float) -> Verdict:
     if trajectory.result == "settled" or (trajectory.result == "reached" and plan.training.time is not None):
         return Verdict("ok", trajectory.result)
-    if trajectory.result != "reached":
+    if trajectory.result not in ("reached", "steps"):
         return Verdict("failed", trajectory.result)
     last, end = trajectory.losses[-1, 0], trajectory.times[-1]
-    why = f"stopped at the cap t/tau = {end:.4g}, not settled: loss {last:.4g}, lowest reachable {floor:.4g}"
+    cap = f"t/tau = {end:.4g}" if trajectory.result == "reached" else f"{trajectory.solver_steps} solver steps"
+    why = f"stopped at the cap, {cap}: loss {last:.4g} has not settled, lowest reachable {floor:.4g}"
     plan.warnings.append(why)
     return Verdict("max_steps", why)
 

@@ -1,0 +1,148 @@
+"""The command line: exit codes, one line for bad input, nothing written, no slow import on the way."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import iclflow as icl
+from iclflow.cli import main
+
+SMALL = "train --model merged --heads 2 --dim 2 --context 4 --samples 20 --lr 0.05 --steps 10".split()
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as left:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return left.value.code, out, err
+
+
+def test_a_run_is_made_saved_and_told_in_a_line(capsys, tmp_path):
+    code, out, err = call(capsys, *SMALL, "--out", tmp_path / "a")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{tmp_path / 'a'}: ok; loss ")
+    assert icl.load(tmp_path / "a").loss.sizes["step"] == 11
+
+
+def test_json_is_the_summary(capsys, tmp_path):
+    code, out, _ = call(capsys, *SMALL, "--out", tmp_path / "a", "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert {"status", "final_loss", "steps_done", "engine", "seconds", "config", "versions"} <= set(summary)
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["final_loss"] == summary["final_loss"]
+
+
+def test_without_out_the_settings_name_the_directory(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, *SMALL)[0] == 0
+    [made] = (tmp_path / "runs").iterdir()
+    assert made.name.startswith("merged-")
+    code, _, err = call(capsys, *SMALL)
+    assert code == 2
+    assert "--overwrite" in err
+    assert call(capsys, *SMALL, "--overwrite")[0] == 0
+
+
+BAD = [
+    ("--dim 0", "dim: '0' must be at least 1"),
+    ("--dim", "--dim: needs a value"),
+    ("--hads 3", "--hads: unknown flag or argument; did you mean --heads?"),
+    ("--heads x", "heads: 'x' must be a whole number"),
+    ("--spectrum pink", "spectrum: 'pink' must be"),
+    ("--spectrum 0.5,nan", "spectrum: holds NaN"),
+    ("--model mlp --rank 2", "rank: does not apply to model 'mlp'"),
+    ("--rank 9", "rank: 9 must be at most dim = 4"),
+    ("--model merged --softmax --engine moments --samples 9", "engine: 'moments' must be 'tokens'"),
+    ("--steps 5 --time 3", "time: belongs to the flow"),
+    ("--data nowhere.npz", "data: 'nowhere.npz' must be an existing file"),
+    ("--weights nowhere.npz", "weights: 'nowhere.npz' must be an existing file"),
+    ("--config nowhere.toml", "config: cannot read 'nowhere.toml'"),
+    ("--resume nowhere", "path: 'nowhere' must be a run directory"),
+    ("--resume nowhere --lr 3", "lr: a resumed run keeps its settings"),
+    ("--lr -1 --steps 3", "lr: '-1' must be greater than 0"),
+    ("extra", "extra: unknown flag or argument"),
+]
+
+
+@pytest.mark.parametrize(("flags", "line"), BAD)
+def test_bad_input_is_one_line_with_exit_code_two_and_nothing_written(flags, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "train", *flags.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"iclflow: {line}")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_blows_up_has_exit_code_one_and_names_the_step(capsys, tmp_path):
+    code, out, err = call(capsys, *SMALL[:-4], "--lr", 1e4, "--steps", 30, "--init", 1, "--out", tmp_path / "a")
+    assert code == 1
+    assert "diverged (the loss blew up at step" in out
+    assert "exceeds the stable step" in err
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "diverged"
+
+
+def test_a_config_file_is_overridden_by_flags(capsys, tmp_path):
+    (tmp_path / "c.toml").write_text('model = "merged"\nheads = 2\ndim = 2\nsamples = 20\nlr = 0.05\nsteps = 10\n')
+    code, _, _ = call(capsys, "train", "--config", tmp_path / "c.toml", "--steps", 4, "--out", tmp_path / "a")
+    assert code == 0
+    config = icl.load(tmp_path / "a").config
+    assert (config["steps"], config["heads"], config["lr"]) == (4, 2, 0.05)
+
+
+def test_a_bad_config_file_is_one_line(capsys, tmp_path):
+    for text, line in (("a = [", "is not TOML"), ("[task]\ndim = 3", "'task' is a table"), ("dims = 3", "dims: unknown name")):
+        (tmp_path / "c.toml").write_text(text)
+        code, _, err = call(capsys, "train", "--config", tmp_path / "c.toml")
+        assert code == 2
+        assert line in err
+        assert err.count("\n") == 1
+
+
+def test_resume_goes_on_in_place(capsys, tmp_path):
+    call(capsys, *SMALL, "--out", tmp_path / "a")
+    assert call(capsys, "train", "--resume", tmp_path / "a", "--steps", 5)[0] == 0
+    call(capsys, *SMALL[:-1], 15, "--out", tmp_path / "b")
+    np.testing.assert_array_equal(icl.load(tmp_path / "a").loss.values, icl.load(tmp_path / "b").loss.values)
+
+
+def test_save_weights_keeps_them_along_training(capsys, tmp_path):
+    call(capsys, *SMALL, "--out", tmp_path / "a")
+    call(capsys, *SMALL, "--save-weights", "--out", tmp_path / "b")
+    assert icl.load(tmp_path / "a").weights.sizes["record"] == 2
+    assert icl.load(tmp_path / "b").weights.sizes["record"] == 11
+
+
+def test_damaged_runs_have_exit_code_three(capsys, tmp_path):
+    call(capsys, *SMALL, "--out", tmp_path / "a")
+    (tmp_path / "a" / "weights.safetensors").write_bytes(b"")
+    code, _, err = call(capsys, "train", "--resume", tmp_path / "a", "--steps", 5)
+    assert code == 3
+    assert err.count("\n") == 1
+
+
+def test_what_does_not_fit_has_exit_code_four(capsys, tmp_path):
+    code, _, err = call(capsys, "train", "--dim", 300, "--samples", 400, "--lr", 1, "--steps", 1, "--out", tmp_path / "a")
+    assert code == 4
+    assert err.startswith("iclflow: memory: ")
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_version_is_printed(capsys):
+    code, out, _ = call(capsys, "--version")
+    assert code == 0
+    assert out.startswith("iclflow 0.")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--dim", "0"]])
+def test_help_and_refusals_never_load_jax(arguments):
+    script = (
+        "import sys\nfrom iclflow.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        "assert not {'jax', 'xarray', 'diffrax'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

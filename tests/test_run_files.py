@@ -1,0 +1,134 @@
+"""Runs on disk: whole or absent, exact, and never replaced unasked."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import iclflow as icl
+from iclflow import run_files
+from iclflow.weight_files import read_weights, write_tensors
+
+TASK = icl.Task(dim=2, context=5)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return icl.train(TASK, icl.Separate(heads=2), samples=20, lr=0.05, steps=30, optimizer="adam")
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return icl.train(TASK, icl.Merged(heads=2), init=0.2, seeds=2)
+
+
+def assert_same(a, b):
+    xr.testing.assert_identical(a.curves, b.curves)
+    xr.testing.assert_identical(a.weights, b.weights)
+    for name, array in a.initial_weights.items():
+        np.testing.assert_array_equal(array, b.initial_weights[name])
+    assert a.config == b.config
+    assert a.summary == b.summary
+
+
+def test_a_saved_run_comes_back_without_loss(run, runs, tmp_path):
+    for number, one in enumerate((run, runs)):
+        one.save(tmp_path / str(number))
+        assert_same(one, icl.load(tmp_path / str(number)))
+
+
+def test_existing_results_are_kept_unless_asked(run, tmp_path):
+    run.save(tmp_path / "a")
+    before = (tmp_path / "a" / "summary.json").read_bytes()
+    with pytest.raises(icl.BadInput, match="exists; choose another directory or give --overwrite"):
+        run.save(tmp_path / "a")
+    assert (tmp_path / "a" / "summary.json").read_bytes() == before
+    run.save(tmp_path / "a", overwrite=True)
+    assert_same(run, icl.load(tmp_path / "a"))
+
+
+def test_overwrite_never_replaces_what_is_not_a_run(run, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(icl.BadInput, match="is not a run"):
+        run.save(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_failed_write_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    run.save(tmp_path / "old")
+
+    def full_disk(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_files, "write_tensors", full_disk)
+    for target, overwrite in (("new", False), ("old", True)):
+        with pytest.raises(icl.NoRoom, match="No space left"):
+            run.save(tmp_path / target, overwrite)
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+    assert_same(run, icl.load(tmp_path / "old"))
+
+
+def test_an_interrupted_write_is_never_taken_for_a_run(run, tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_files, "force_to_disk", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_damaged_file_is_found(run, tmp_path):
+    run.save(tmp_path / "good")
+    files = [f.relative_to(tmp_path / "good") for f in (tmp_path / "good").rglob("*") if f.is_file()]
+    assert len(files) > 5
+    for name in files:
+        for damage in ("flip", "cut", "remove"):
+            shutil.rmtree(tmp_path / "bad", ignore_errors=True)
+            shutil.copytree(tmp_path / "good", tmp_path / "bad")
+            target = tmp_path / "bad" / name
+            content = bytearray(target.read_bytes())
+            if damage == "remove":
+                target.unlink()
+            elif damage == "cut":
+                target.write_bytes(content[: len(content) // 2])
+            else:
+                content[len(content) // 2] ^= 255
+                target.write_bytes(content)
+            with pytest.raises((icl.DamagedStore, icl.BadInput)):
+                icl.load(tmp_path / "bad")
+
+
+def test_another_schema_is_refused(run, tmp_path):
+    run.save(tmp_path / "a")
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    summary["schema"] = 99
+    (tmp_path / "a" / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(icl.DamagedStore, match="schema 99"):
+        icl.load(tmp_path / "a")
+
+
+def test_safetensors_keep_transposed_arrays(tmp_path):
+    array = np.arange(12.0).reshape(3, 4).T
+    write_tensors(tmp_path / "w.safetensors", {"value": array})
+    np.testing.assert_array_equal(read_weights(str(tmp_path / "w.safetensors"))["value"], array)
+
+
+def test_exports_hold_the_curve(run, runs, tmp_path):
+    run.to_npz(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as file:
+        np.testing.assert_array_equal(file["loss"], run.loss.values)
+        np.testing.assert_array_equal(file["final_weights.value"], run.final_weights["value"])
+    runs.to_csv(tmp_path / "a.csv")
+    table = np.genfromtxt(tmp_path / "a.csv", delimiter=",", names=True)
+    first = table[table["seed"] == 0]
+    np.testing.assert_allclose(first["loss"], runs.select(0).loss.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", b"\xff" * 40, (2**40).to_bytes(8, "little") + b"{}"])
+def test_files_that_are_not_safetensors_are_refused(content, tmp_path):
+    (tmp_path / "w.safetensors").write_bytes(content)
+    with pytest.raises(icl.BadInput, match="is not a safetensors file"):
+        read_weights(str(tmp_path / "w.safetensors"))

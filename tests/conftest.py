@@ -41,10 +41,16 @@ class Golden(NamedTuple):
         return {name[len(prefix) :]: a for name, a in self.arrays.items() if name.startswith(prefix)}
 
 
-@pytest.fixture(params=GOLDEN_NAMES)
+FIXTURES = sorted(path.stem for path in (Path(__file__).parent / "fixtures").glob("*.npz"))
+
+
+@pytest.fixture(params=[*GOLDEN_NAMES, *(f"fixture-{name}" for name in FIXTURES)])
 def golden(request) -> Golden:
+    """The runs of an independent implementation where there are any, and small ones by the slow twin always."""
     path = GOLDEN / f"{request.param}.npz"
-    if not path.is_file():
+    if request.param.startswith("fixture-"):
+        path = Path(__file__).parent / "fixtures" / f"{request.param.removeprefix('fixture-')}.npz"
+    elif not path.is_file():
         pytest.skip(f"no golden runs at {GOLDEN}; set ICLFLOW_GOLDEN")
     with np.load(path) as file:
         arrays = dict(file)

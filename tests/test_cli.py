@@ -10,7 +10,23 @@ import pytest
 import iclflow as icl
 from iclflow.cli import main
 
-SMALL = "train --model merged --heads 2 --dim 2 --context 4 --samples 20 --lr 0.05 --steps 10".split()
+SMALL = [
+    "train",
+    "--model",
+    "merged",
+    "--heads",
+    "2",
+    "--dim",
+    "2",
+    "--context",
+    "4",
+    "--samples",
+    "20",
+    "--lr",
+    "0.05",
+    "--steps",
+    "10",
+]
 
 
 def call(capsys, *arguments):
@@ -94,7 +110,11 @@ def test_a_config_file_is_overridden_by_flags(capsys, tmp_path):
 
 
 def test_a_bad_config_file_is_one_line(capsys, tmp_path):
-    for text, line in (("a = [", "is not TOML"), ("[task]\ndim = 3", "'task' is a table"), ("dims = 3", "dims: unknown name")):
+    for text, line in (
+        ("a = [", "is not TOML"),
+        ("[task]\ndim = 3", "'task' is a table"),
+        ("dims = 3", "dims: unknown name"),
+    ):
         (tmp_path / "c.toml").write_text(text)
         code, _, err = call(capsys, "train", "--config", tmp_path / "c.toml")
         assert code == 2
@@ -125,7 +145,9 @@ def test_damaged_runs_have_exit_code_three(capsys, tmp_path):
 
 
 def test_what_does_not_fit_has_exit_code_four(capsys, tmp_path):
-    code, _, err = call(capsys, "train", "--dim", 300, "--samples", 400, "--lr", 1, "--steps", 1, "--out", tmp_path / "a")
+    code, _, err = call(
+        capsys, "train", "--dim", 300, "--samples", 400, "--lr", 1, "--steps", 1, "--out", tmp_path / "a"
+    )
     assert code == 4
     assert err.startswith("iclflow: memory: ")
     assert not (tmp_path / "a").exists()

@@ -43,8 +43,14 @@ BAD = [
     ({"model": "merged", "rank": 1}, "rank: does not apply to model 'merged'"),
     ({"model": "mlp", "softmax": True}, "softmax: does not apply to model 'mlp'"),
     ({"model": "mlp", "out_dim": 2}, "out_dim: 2 must be 1 for the mlp"),
-    ({"model": "merged", "softmax": True, "engine": "moments", "samples": 9}, "engine: 'moments' must be 'tokens'"),
-    ({"model": "merged", "softmax": True, "normalize": "context", "samples": 9}, "normalize: 'context' must be"),
+    (
+        {"model": "merged", "softmax": True, "engine": "moments", "samples": 9},
+        "engine: 'moments' must be 'tokens'",
+    ),
+    (
+        {"model": "merged", "softmax": True, "normalize": "context", "samples": 9},
+        "normalize: 'context' must be",
+    ),
     ({"model": "merged", "softmax": True}, "batch: fresh samples"),
     ({"engine": "tokens"}, "batch: fresh samples"),
     ({"samples": 1}, "samples: 1 must be a whole number of at least 2"),

@@ -12,6 +12,8 @@ from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
 
 if TYPE_CHECKING:
     from iclflow import theory
+    from iclflow.comparison import compare
+    from iclflow.prediction import predict
     from iclflow.run import Run
     from iclflow.run_files import load_run as load
     from iclflow.training import resume, train
@@ -28,7 +30,9 @@ __all__ = [
     "Separate",
     "Task",
     "cite",
+    "compare",
     "load",
+    "predict",
     "resume",
     "theory",
     "train",
@@ -37,7 +41,9 @@ __all__ = [
 VERBS = {
     "Run": ("iclflow.run", "Run"),
     "cite": ("iclflow.versions", "cite"),
+    "compare": ("iclflow.comparison", "compare"),
     "load": ("iclflow.run_files", "load_run"),
+    "predict": ("iclflow.prediction", "predict"),
     "resume": ("iclflow.training", "resume"),
     "train": ("iclflow.training", "train"),
 }

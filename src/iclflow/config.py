@@ -7,7 +7,6 @@ refused in a fraction of a second.
 
 import difflib
 import math
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -148,7 +147,9 @@ class Task(Record):
     dim: Count = Field(4, description="token dimension D")
     out_dim: Count = Field(1, description="number of labels O")
     context: Count = Field(31, description="in-context examples N")
-    spectrum: SpectrumLike = Field("linear", description="token covariance: linear, white, power:A, v1,v2,.. or FILE.npy")
+    spectrum: SpectrumLike = Field(
+        "linear", description="token covariance: linear, white, power:A, v1,v2,.. or FILE.npy"
+    )
     basis: Literal["random", "identity"] = Field("random", description="eigenvectors of the covariance")
     task_spectrum: SpectrumLike | None = Field(None, description="task covariance, same forms (default identity)")
     label_noise: float = Field(0.0, ge=0, description="variance of the noise on context labels")

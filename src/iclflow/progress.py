@@ -2,8 +2,8 @@
 
 import sys
 import time
-from contextlib import contextmanager
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 __all__ = ["Report", "progress_bar", "silent"]
 
@@ -24,7 +24,12 @@ def progress_bar(what: str, show: bool | None = None) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         handle = bar.add_task(what, total=1.0, words="", visible=False)
         start = time.monotonic()

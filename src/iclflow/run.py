@@ -132,10 +132,21 @@ class Run:
             task=self.task, model=self.model, data=self.experiment.data,
             training=self.training.replace(seed=seed, seeds=1),
         )  # fmt: skip
-        summary = {**self.summary, **self.summary["runs"][index], "seeds": [seed], "runs": [self.summary["runs"][index]]}
+        summary = {
+            **self.summary,
+            **self.summary["runs"][index],
+            "seeds": [seed],
+            "runs": [self.summary["runs"][index]],
+        }
         initial = {name: array[index] for name, array in self.initial_weights.items()}
         state = {k: array[index] for k, array in self.optimizer_state.items()}
         return Run(experiment, curves, weights, initial, summary, state)
+
+    def compare(self, **options: Any) -> Any:
+        """Theory over this run, with the gap measured (`iclflow.compare`)."""
+        from iclflow.comparison import compare
+
+        return compare(self, **options)
 
     def first_and_last(self) -> "Run":
         """The same run with only its first and last weights."""
@@ -174,9 +185,7 @@ class Run:
         return f"<iclflow.Run {self.model.kind} on {self.summary['engine']}: {self.status}, final loss {losses}>"
 
 
-def gather(
-    experiment: Experiment, results: list[SeedResult], engine: str, shared: dict[str, Any]
-) -> Run:
+def gather(experiment: Experiment, results: list[SeedResult], engine: str, shared: dict[str, Any]) -> Run:
     """Line seeds up along a new axis; shorter ones are padded with NaN. One seed has no such axis."""
     single = len(results) == 1
     seeds = [r.seed for r in results]
@@ -208,9 +217,7 @@ def gather(
     )
     stacked = lambda arrays: arrays[0] if single else np.stack(arrays)
     initial = {name: stacked([r.initial[name] for r in results]) for name in results[0].initial}
-    state = {
-        str(i): stacked([r.optimizer_state[i] for r in results]) for i in range(len(results[0].optimizer_state))
-    }
+    state = {str(i): stacked([r.optimizer_state[i] for r in results]) for i in range(len(results[0].optimizer_state))}
     return Run(experiment, curves, weights, initial, summarise(experiment, results, engine, shared), state)
 
 
@@ -218,9 +225,7 @@ def column_names(columns: int, tests: list[str]) -> list[str]:
     return ["loss", *tests][:columns]
 
 
-def summarise(
-    experiment: Experiment, results: list[SeedResult], engine: str, shared: dict[str, Any]
-) -> dict[str, Any]:
+def summarise(experiment: Experiment, results: list[SeedResult], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
     from iclflow.versions import versions
 
     runs = [
@@ -256,7 +261,9 @@ def finite_or_none(value: float) -> float | None:
 def stack_padded(arrays: list[np.ndarray]) -> np.ndarray:
     """Stack along a new first axis; shorter arrays are filled up with NaN."""
     longest = max(len(a) for a in arrays)
-    return np.stack([np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1), constant_values=np.nan) for a in arrays])
+    return np.stack(
+        [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1), constant_values=np.nan) for a in arrays]
+    )
 
 
 def joined(whole: Run, pieces: list[tuple[Run, Run]]) -> Run:
@@ -298,5 +305,8 @@ def joined(whole: Run, pieces: list[tuple[Run, Run]]) -> Run:
     )
     keep = ("engine_reason", "warnings", "data_sha256")
     shared = {name: pieces[0][1].summary[name] for name in keep}
-    shared |= {"seconds": sum(r.seconds for r in results), "tests": [n for n in CURVES[1:] if n in whole.curves]}
+    shared |= {
+        "seconds": sum(r.seconds for r in results),
+        "tests": [n for n in CURVES[1:] if n in whole.curves],
+    }
     return gather(experiment, results, whole.summary["engine"], shared)

@@ -160,9 +160,7 @@ def plateau_levels(curve: Falling) -> Float[np.ndarray, " K"]:
     left[-1] = curve.time[-1]
     dwell = np.log(left - entered + 1e-12 * (curve.time[-1] - curve.time[0]))
     peaks, falling = turning_peaks(dwell, np.log(CONTRAST))
-    rests = [
-        Rest(entered[p], left[p], float(np.interp((entered[p] + left[p]) / 2, *curve[:2]))) for p in peaks
-    ]
+    rests = [Rest(entered[p], left[p], float(np.interp((entered[p] + left[p]) / 2, *curve[:2]))) for p in peaks]
     found = [rest.level for rest in kept_apart(curve, rests)]
     begun = falling and found[-1] - curve.loss[-1] >= smallest_drop(curve)
     return np.array(found if len(found) > 1 or begun else [])

@@ -75,7 +75,15 @@ def check_header(path: Path) -> None:
 
 def infer_model(weights: dict[str, np.ndarray], model: Model | None) -> Model:
     """The model that the arrays belong to; a model that was named, and what was said of it, must agree."""
-    kind = "separate" if "key" in weights else "merged" if "key_query" in weights else "mlp" if "first" in weights else None
+    kind = (
+        "separate"
+        if "key" in weights
+        else "merged"
+        if "key_query" in weights
+        else "mlp"
+        if "first" in weights
+        else None
+    )
     if kind is None:
         raise BadInput(f"weights: {', '.join(sorted(weights))} must be those of {', '.join(MODELS)}")
     if model is not None and model.kind != kind:

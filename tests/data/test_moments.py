@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-import twin
 
 import iclflow as icl
+import twin
 from iclflow.data.moments import Moments
 from iclflow.data.population import population_moments
 from iclflow.data.sampled import features, sampled_moments
@@ -33,9 +33,7 @@ VARIANTS = [
 
 
 def weights_for(model, task, scale=0.6, seed=0):
-    return initial_weights(
-        model, task.dim, task.out_dim, "random", scale, seed, np.eye(task.dim), np.eye(task.dim)
-    )
+    return initial_weights(model, task.dim, task.out_dim, "random", scale, seed, np.eye(task.dim), np.eye(task.dim))
 
 
 def per_sequence_products(data, task, theta, normalize):
@@ -139,7 +137,9 @@ def test_sampled_moments_approach_the_population_at_the_root_of_the_sample_size(
     errors = []
     for size in sizes:
         gaps = [
-            np.linalg.norm(sampled_moments(Sample(Law.of(task), int(size), (s,)), "context", False, "all").left - exact.left)
+            np.linalg.norm(
+                sampled_moments(Sample(Law.of(task), int(size), (s,)), "context", False, "all").left - exact.left
+            )
             for s in range(12)
         ]
         errors.append(np.mean(gaps))

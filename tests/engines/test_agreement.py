@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import twin
 
 import iclflow as icl
+import twin
 from iclflow.config import MODELS, Experiment, Task, Training
 from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import Law, Sample, gathered
@@ -80,16 +80,12 @@ def test_hand_written_gradients_match_automatic_ones(number):
     task, model, settings = mixed(number)
     sample = Sample(Law.of(task), settings["samples"], (number,), settings["whiten"])
     blocks = "label" if model.kind == "mlp" else "all"
-    weights = initial_weights(
-        model, task.dim, task.out_dim, "random", 0.5, number, np.eye(task.dim), np.eye(task.dim)
-    )
+    weights = initial_weights(model, task.dim, task.out_dim, "random", 0.5, number, np.eye(task.dim), np.eye(task.dim))
     part = take(model, weights, task.dim, blocks)
     mask = vector_mask(model, weights, task.dim, blocks) if settings["freeze_vectors"] else None
     moments = sampled_moments(sample, task.normalize, task.prefix_loss, blocks)
     by_moments = MomentLoss(moments, (), mask, model)
-    by_tokens = TokenLoss(
-        weights, gathered(sample), (), mask, model, task.dim, task.normalize, task.prefix_loss
-    )
+    by_tokens = TokenLoss(weights, gathered(sample), (), mask, model, task.dim, task.normalize, task.prefix_loss)
     value, gradient = by_moments.loss_and_gradient(part)
     automatic = jax.grad(by_moments.loss)(jax.tree.map(jnp.asarray, part))
     token_value, token_gradient = by_tokens.loss_and_gradient(jax.tree.map(jnp.asarray, part))
@@ -124,7 +120,14 @@ def test_engines_repeat_the_slow_twin(kind, sizes, options, quiet):
     normalize = task.normalize or ("none" if model.softmax else "context")
     first = run_on("tokens")
     losses, final = twin.descend(
-        first.initial_weights, sequences, 2, normalize, 0.2, 12, prefix_loss=task.prefix_loss, softmax=model.softmax
+        first.initial_weights,
+        sequences,
+        2,
+        normalize,
+        0.2,
+        12,
+        prefix_loss=task.prefix_loss,
+        softmax=model.softmax,
     )
     for run in [first] if model.softmax else [first, run_on("moments")]:
         assert np.abs(run.loss.values - losses).max() <= 1e-10 * losses[0]

@@ -30,7 +30,13 @@ def test_python_repeats_the_golden_run(golden, engine, quiet):
     meta = golden.meta
     task = icl.Task(normalize=meta["normalize"], prefix_loss=meta["prefix_loss"], out_dim=meta["out_dim"])
     run = icl.train(
-        task, golden.model, data=str(golden.path), weights=golden.weights(), lr=meta["lr"], steps=meta["steps"], engine=engine
+        task,
+        golden.model,
+        data=str(golden.path),
+        weights=golden.weights(),
+        lr=meta["lr"],
+        steps=meta["steps"],
+        engine=engine,
     )
     assert run.summary["engine"] == engine
     check(golden, run)
@@ -38,7 +44,16 @@ def test_python_repeats_the_golden_run(golden, engine, quiet):
 
 def test_command_line_repeats_the_golden_run(golden, tmp_path):
     meta = golden.meta
-    flags = ["--model", meta["model"], "--normalize", meta["normalize"], "--lr", meta["lr"], "--steps", meta["steps"]]
+    flags = [
+        "--model",
+        meta["model"],
+        "--normalize",
+        meta["normalize"],
+        "--lr",
+        meta["lr"],
+        "--steps",
+        meta["steps"],
+    ]
     flags += ["--softmax"] * meta["softmax"] + ["--prefix-loss"] * meta["prefix_loss"]
     files = ["--data", golden.path, "--weights", golden.path, "--out", tmp_path / "run", "--json"]
     command = [sys.executable, "-m", "iclflow", "train", *map(str, flags + files)]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import twin
 
 import iclflow as icl
+import twin
 from iclflow.engines.token_loss import prediction
 from iclflow.models import check_weights, kind, put_back, take, vectors_are_zero
 from iclflow.models.initial import initial_weights

@@ -58,7 +58,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"config: {str(path)!r} is not TOML ({error})") from None
     for name, value in settings.items():
         if isinstance(value, dict):
-            raise BadInput(f"config: {name!r} is a table; settings stand at the top level, under the names of the flags")
+            raise BadInput(
+                f"config: {name!r} is a table; settings stand at the top level, under the names of the flags"
+            )
     return settings
 
 

@@ -27,7 +27,9 @@ def train(
     config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
     out: Annotated[str | None, Parameter(help="directory of the run (default: runs/MODEL-HASH)")] = None,
     overwrite: Annotated[bool, Parameter(help="replace an existing run", negative=())] = False,
-    save_weights: Annotated[bool, Parameter(help="keep the weights along training, not only first and last", negative=())] = False,
+    save_weights: Annotated[
+        bool, Parameter(help="keep the weights along training, not only first and last", negative=())
+    ] = False,
     resume: Annotated[str | None, Parameter(help="go on with the run in DIR: give --steps or --time as well")] = None,
     json: Annotated[bool, Parameter(help="print the summary as JSON", negative=())] = False,
 ) -> int:
@@ -63,7 +65,9 @@ def started(
     return run, where
 
 
-def parts(settings: dict[str, Any], weights: str | None) -> tuple[Task | None, Model | None, dict[str, Any], str | None]:
+def parts(
+    settings: dict[str, Any], weights: str | None
+) -> tuple[Task | None, Model | None, dict[str, Any], str | None]:
     """The settings, sorted by whom they concern; what was not given stays unsaid."""
     settings, data = dict(settings), settings.get("data")
     if "model" not in settings and weights is not None:

@@ -79,9 +79,7 @@ class Moments(eqx.Module):
             return (self.left @ theta.T).T - self.cross
         return self.left @ theta @ self.right - self.cross
 
-    def loss_and_slope(
-        self, theta: Float[Array, "O A B D"]
-    ) -> tuple[Float[Array, ""], Float[Array, "O A B D"]]:
+    def loss_and_slope(self, theta: Float[Array, "O A B D"]) -> tuple[Float[Array, ""], Float[Array, "O A B D"]]:
         r"""$L(\Theta)$ and $\partial L/\partial\Theta$, one product with $C$ for both."""
         folded = self.fold(theta)
         residual = self.residual(folded)
@@ -95,9 +93,7 @@ class Moments(eqx.Module):
         dim, outputs = self.dim, self.out_dim
         pairs = half_index(dim + outputs)[dim:, :dim]
         keep = (np.asarray(pairs)[..., None] * dim + np.arange(dim)).reshape(-1)
-        return Moments(
-            self.left[np.ix_(keep, keep)], None, self.cross[:, keep], self.power, dim=dim, blocks="label"
-        )
+        return Moments(self.left[np.ix_(keep, keep)], None, self.cross[:, keep], self.power, dim=dim, blocks="label")
 
 
 def half_index(width: int) -> np.ndarray:

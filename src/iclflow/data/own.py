@@ -43,7 +43,9 @@ def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:
     except BadInput:
         raise
     except Exception as error:  # a damaged archive can raise almost anything
-        raise BadInput(f"{field}: cannot read {str(path)!r} as npz ({type(error).__name__}: {first_line(error)})") from None
+        raise BadInput(
+            f"{field}: cannot read {str(path)!r} as npz ({type(error).__name__}: {first_line(error)})"
+        ) from None
 
 
 def first_line(error: Exception) -> str:
@@ -68,7 +70,15 @@ def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
     for field, size in sizes.items():
         if field in given and getattr(task, field) != size:
             raise BadInput(f"{field}: {getattr(task, field)} contradicts the data file, which has {size}")
-    for field in ("spectrum", "basis", "task_spectrum", "label_noise", "query_noise", "icl_fraction", "task_seed"):
+    for field in (
+        "spectrum",
+        "basis",
+        "task_spectrum",
+        "label_noise",
+        "query_noise",
+        "icl_fraction",
+        "task_seed",
+    ):
         if field in given and task is not None and getattr(task, field) != Task.model_fields[field].default:
             raise BadInput(f"{field}: describes sampled sequences; do not give it together with data")
     digest = hashlib.sha256(np.ascontiguousarray(training.sequences).tobytes()).hexdigest()

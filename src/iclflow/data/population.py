@@ -30,9 +30,7 @@ __all__ = ["population_moments"]
 MOST_FEATURES = 5000  # a dense C of 200 MB
 
 
-def population_moments(
-    task: Task, normalize: str, blocks: Blocks, icl_fraction: float | None = None
-) -> Moments:
+def population_moments(task: Task, normalize: str, blocks: Blocks, icl_fraction: float | None = None) -> Moments:
     """The moments of the training law, or of a test law (`icl_fraction` 1 or 0) of the same task."""
     fraction = task.icl_fraction if icl_fraction is None else icl_fraction
     lengths = length_averages(task, normalize)
@@ -102,9 +100,7 @@ def own_tasks(task: Task) -> ContextLaw:
     )  # fmt: skip
     # E[w_o (x) Sigma_ab] = K_oa Omega Lambda e_b + K_ob Omega Lambda e_a
     half = np.einsum("oa,db->odab", K[dim:], np.pad(omega @ token, ((0, 0), (0, outputs))))
-    return ContextLaw(
-        mean + noise, second, half + half.transpose(0, 1, 3, 2), np.zeros((outputs, dim)), outputs * t
-    )
+    return ContextLaw(mean + noise, second, half + half.transpose(0, 1, 3, 2), np.zeros((outputs, dim)), outputs * t)
 
 
 def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
@@ -115,9 +111,7 @@ def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
     rows = np.concatenate([np.eye(dim), w])
     sigma = rows @ token @ rows.T if labels_tell else padded(token, outputs) + K
     sigma = sigma + task.label_noise * K
-    return ContextLaw(
-        sigma, outer(sigma, sigma), np.einsum("od,ab->odab", w, sigma), w, float(np.sum((w @ token) * w))
-    )
+    return ContextLaw(sigma, outer(sigma, sigma), np.einsum("od,ab->odab", w, sigma), w, float(np.sum((w @ token) * w)))
 
 
 def mixture(p: float, first: ContextLaw, second: ContextLaw) -> ContextLaw:
@@ -151,9 +145,7 @@ def feature_products(
     r"""$E[\nu^2 S_{ab} x_e\, S_{cd} x_f]$, $S = S_{\text{context}} + x_q x_q'$."""
     outputs = law.target_mean.shape[0]
     four = gaussian_four(token)
-    wishart = k.k_nn * law.second + k.k_n * (
-        law.second.transpose(0, 2, 1, 3) + law.second.transpose(0, 2, 3, 1)
-    )
+    wishart = k.k_nn * law.second + k.k_n * (law.second.transpose(0, 2, 1, 3) + law.second.transpose(0, 2, 3, 1))
     query_four = np.pad(four, [(0, outputs), (0, outputs), (0, 0), (0, 0)])  # x_a x_b x_e x_f, labels hidden
     query_six = np.pad(gaussian_six(token, four), [(0, outputs)] * 4 + [(0, 0)] * 2)
     products = np.einsum("abcd,ef->abecdf", wishart, token)
@@ -190,9 +182,7 @@ def gaussian_four(c: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D D D"]:
     return outer(c, c) + swapped(c, c)
 
 
-def gaussian_six(
-    c: Float[np.ndarray, "D D"], four: Float[np.ndarray, "D D D D"]
-) -> Float[np.ndarray, "D D D D D D"]:
+def gaussian_six(c: Float[np.ndarray, "D D"], four: Float[np.ndarray, "D D D D"]) -> Float[np.ndarray, "D D D D D D"]:
     """E[x_a x_b x_c x_d x_e x_f]: pair the first with each of the other five."""
     return (
         np.einsum("ab,cdef->abcdef", c, four)

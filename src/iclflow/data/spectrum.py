@@ -41,9 +41,7 @@ def covariances(task: Task) -> Covariances:
     return Covariances(token, task_covariance(task, basis, order), eigenvalues, basis)
 
 
-def task_covariance(
-    task: Task, basis: Float[np.ndarray, "D D"], order: np.ndarray
-) -> Float[np.ndarray, "D D"]:
+def task_covariance(task: Task, basis: Float[np.ndarray, "D D"], order: np.ndarray) -> Float[np.ndarray, "D D"]:
     if task.task_spectrum is None:
         return np.eye(task.dim)
     if is_matrix(task.task_spectrum):

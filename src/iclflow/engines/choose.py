@@ -14,6 +14,11 @@ def choose(experiment: Experiment) -> tuple[str, str]:
         return "tokens", "softmax is not a function of moments"
     if training.batch is not None:
         return "tokens", "minibatches need the sequences themselves"
-    if training.lr is not None or training.steps is not None or training.optimizer != "sgd" or training.dtype == "float32":
+    if (
+        training.lr is not None
+        or training.steps is not None
+        or training.optimizer != "sgd"
+        or training.dtype == "float32"
+    ):
         return "moments", "full-batch descent of a linear model needs only moments of the data"
     return "flow", "no learning rate and no steps given: gradient flow until the loss has settled"

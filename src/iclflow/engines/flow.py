@@ -107,9 +107,7 @@ class Kept:
         self.times, self.losses, self.parts = [], [], []
 
     def moved(self, time: float, losses: np.ndarray) -> bool:
-        return (
-            time > TIME_STEP * self.times[-1] + 0.05 or np.abs(losses - self.losses[-1]).max() > self.loss_step
-        )
+        return time > TIME_STEP * self.times[-1] + 0.05 or np.abs(losses - self.losses[-1]).max() > self.loss_step
 
     def add(self, time: float, losses: np.ndarray, part: Part) -> None:
         self.times.append(float(time)), self.losses.append(losses), self.parts.append(part)

@@ -40,4 +40,3 @@ class MomentLoss(eqx.Module):
     def test_losses(self, part: Part) -> Float[Array, " tests"]:
         theta = kind(self.model).theta(part)
         return jnp.array([moments.loss_and_slope(theta)[0] for moments in self.tests])
-

@@ -111,7 +111,7 @@ def lowest_loss(loss: MomentLoss, label_only: bool) -> float:
     dim, outputs = moments.dim, moments.out_dim
     rank = components(model, dim)
     label = moments.blocks == "label"
-    if label and rank == dim or model.kind == "merged" and model.heads >= outputs * (dim + outputs):
+    if (label and rank == dim) or (model.kind == "merged" and model.heads >= outputs * (dim + outputs)):
         return unconstrained_loss(moments)
     start = balanced_weights(model, best_matrix(moments, rank), outputs)
     if label and moments.right is not None:

@@ -62,9 +62,7 @@ class TokenLoss(eqx.Module):
         scales = jnp.array([attention_scale(self.normalize, n) for n in range(1, longest + 1)], sequence.dtype)
         return jnp.mean(jax.vmap(lambda n, scale: self.prefix_error(weights, sequence, n, scale))(at, scales))
 
-    def prefix_error(
-        self, weights: Part, sequence: Float[Array, "N+1 E"], n: Array, scale: Array
-    ) -> Float[Array, ""]:
+    def prefix_error(self, weights: Part, sequence: Float[Array, "N+1 E"], n: Array, scale: Array) -> Float[Array, ""]:
         present = jnp.arange(sequence.shape[0]) <= n
         query, target = sequence[n, : self.dim], sequence[n, self.dim :]
         tokens = jnp.where(present[:, None], sequence, 0).at[n, self.dim :].set(0)

@@ -11,6 +11,7 @@ with noise. Components are those of the population covariance and not of the tok
 \infty$ it becomes $w' P_m x_q$, and at $m = D$ least squares.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -61,9 +62,7 @@ def shrinkage(task: Task) -> Float[np.ndarray, " D"]:
     """
     d, omega = directions(task), covariances(task).task
     if not d.commuting:
-        raise BadInput(
-            "task_spectrum: must share its eigenvectors with the token covariance for principal components"
-        )
+        raise BadInput("task_spectrum: must share its eigenvectors with the token covariance for principal components")
     return d.query * np.einsum("id,ij,jd->d", d.left, omega, d.left) / d.saved - 1
 
 
@@ -111,15 +110,14 @@ def total_matrix(
     return A
 
 
-def prediction_distance(
-    scene: Landscape, A: Float[np.ndarray, "D D"], other: Float[np.ndarray, "D D"]
-) -> float:
+def prediction_distance(scene: Landscape, A: Float[np.ndarray, "D D"], other: Float[np.ndarray, "D D"]) -> float:
     r"""$E(\beta'\Delta x_q)^2 = \operatorname{tr}(\Delta' B \Delta \Lambda)$ [`prediction-distance`]."""
     gap = A - other
     return float(np.sum(gap * (scene.context @ gap @ scene.query)))
 
 
-class Identified(NamedTuple):
+@dataclass(frozen=True)
+class Identified:
     """Which directions a matrix has learned."""
 
     count: int

@@ -1,8 +1,8 @@
 r"""The plateau, head by head: small weights in a constant force are integrable.
 
-Near a saddle the force is constant, $G = \sum_d g_d\,\ell_d r_d'$ over the directions not yet learned, and heads do
-not feel each other. With $\eta = \int v\,dt/\tau$ and $k_d, q_d \in R^R$ the parts of key and query along
-$\ell_d, r_d$ [`early-phase`],
+Near a saddle the force is constant, $G = \sum_d g_d\,\ell_d r_d'$ over the directions not yet learned, and
+heads do not feel each other. With $\eta = \int v\,dt/\tau$ and $k_d, q_d \in R^R$ the parts of key and
+query along $\ell_d, r_d$ [`early-phase`],
 
 $$k_d = k_{d0}\cosh g_d\eta + q_{d0}\sinh g_d\eta,\qquad q_d = q_{d0}\cosh g_d\eta + k_{d0}\sinh g_d\eta,$$
 $$v^2 = \Phi(\eta) := v_0^2 + \sum_d \big(|k_d(\eta)|^2 - |k_{d0}|^2\big),$$
@@ -11,9 +11,9 @@ and $\Phi$ is convex. The head diverges after [`blow-up`]
 
 $$T^* = \int \frac{d\eta}{\sqrt{\Phi(\eta)}},$$
 
-taken from 0 towards the sign of $v_0$; where $\Phi$ reaches zero first, the value weight changes sign and the path
-turns back to the other infinity. Changing the signs of $v$ and $q$ together changes nothing, so the code makes
-$v_0 \ge 0$ and lets $\eta$ rise.
+taken from 0 towards the sign of $v_0$; where $\Phi$ reaches zero first, the value weight changes sign and
+the path turns back to the other infinity. Changing the signs of $v$ and $q$ together changes nothing, so
+the code makes $v_0 \ge 0$ and lets $\eta$ rise.
 """
 
 from dataclasses import dataclass
@@ -37,20 +37,22 @@ FAINT = 1e-120  # parts of key and query this much smaller than the rest count a
 Parts = Float[np.ndarray, "R D"]
 Drive = Float[np.ndarray, " D"]
 Times = Float[np.ndarray, "*times"]
+Numbers = Float[np.ndarray, "*numbers"] | float
 
 
 def grow(k: Parts, q: Parts, drive: Drive, eta: float) -> tuple[Parts, Parts]:
     r"""Key and query after $\eta$ in the constant force [`early-phase`]."""
-    plus, minus = (k + q) / 2 * np.exp(drive * eta), (k - q) / 2 * np.exp(-drive * eta)
+    fold = np.clip(drive * eta, -OVERFLOW / 2, OVERFLOW / 2)
+    plus, minus = (k + q) / 2 * np.exp(fold), (k - q) / 2 * np.exp(-fold)
     return plus + minus, plus - minus
 
 
 @dataclass(frozen=True)
 class Leg:
-    r"""$\Phi(s)$ and the time $\int_0^s ds/\sqrt\Phi$ on a stretch where $\Phi$ rises from `floor` at $s = 0$.
+    r"""$\Phi(s)$ and the time $\int_0^s ds/\sqrt\Phi$ where $\Phi$ rises from `floor` at $s = 0$.
 
-    A change of variable that would flatten the quadratic part of $\Phi$ removes the square root at a turning point
-    and the near-singularity at a small minimum; panels of Gauss-Legendre points do the rest.
+    A change of variable that would flatten the quadratic part of $\Phi$ removes the square root at a
+    turning point and the near-singularity at a small minimum; panels of Gauss-Legendre points do the rest.
     """
 
     floor: float
@@ -58,13 +60,13 @@ class Leg:
     falling: Drive  # |k - q|^2 / 2
     drive: Drive
 
-    def energy(self, s: Times) -> Times:
+    def energy(self, s: Numbers) -> Numbers:
         power = np.minimum(2 * np.multiply.outer(s, self.drive), OVERFLOW)
         return self.floor + (np.expm1(power) @ self.rising + np.expm1(-power) @ self.falling) / 2
 
     @cached_property
     def chart(self) -> tuple[float, float, bool]:
-        r"""(scale, $\theta_0$, hyperbolic cosine or sine) of the map $s = $ scale $(\cosh\theta - \cosh\theta_0)$."""
+        r"""(scale, $\theta_0$, cosh or sinh) of the map $s = $ scale $(\cosh\theta - \cosh\theta_0)$."""
         centre = max(float(self.drive @ (self.rising - self.falling)), 0.0)
         bend = float(self.drive**2 @ (self.rising + self.falling))
         centre, lift = centre / (2 * bend), self.floor / bend
@@ -75,24 +77,25 @@ class Leg:
             return size, float(np.arccosh(centre / size)), True
         return size, float(np.arcsinh(centre / size)), False
 
-    def position(self, theta: Times) -> Times:
+    def position(self, theta: Numbers) -> Numbers:
         size, start, cosine = self.chart
         middle, half = (theta + start) / 2, (theta - start) / 2
         return 2 * size * (np.sinh(middle) if cosine else np.cosh(middle)) * np.sinh(half)
 
-    def angle(self, s: Times) -> Times:
+    def angle(self, s: Numbers) -> Numbers:
         size, start, cosine = self.chart
         return np.arccosh(s / size + np.cosh(start)) if cosine else np.arcsinh(s / size + np.sinh(start))
 
-    def pace(self, theta: Times) -> Times:
-        r"""$dt/d\theta$."""
-        size, _, cosine = self.chart
+    def pace(self, theta: Numbers) -> Numbers:
+        r"""$dt/d\theta$, which is smooth; at a turning point itself it would be 0/0."""
+        size, start, cosine = self.chart
+        theta = np.maximum(theta, start + 1e-7)
         return size * (np.sinh(theta) if cosine else np.cosh(theta)) / np.sqrt(self.energy(self.position(theta)))
 
-    def panels(self, end: float) -> tuple[Times, Times]:
-        r"""Edges in $\theta$ of panels up to $s = $ `end`, and the time at each.
+    def climb(self, end: float) -> "Climb":
+        r"""The way up to $s = $ `end`, in panels.
 
-        The panels are even in $\theta$ while the quadratic part rules and even in $s$ where exponentials do.
+        They are even in $\theta$ while the quadratic part rules and even in $s$ where exponentials do.
         """
         bend = min(end, 1 / self.drive.max())
         start, stop = self.chart[1], float(self.angle(np.array(bend)))
@@ -101,7 +104,7 @@ class Leg:
         edges = np.concatenate([near, self.angle(far)])
         width = edges[1:] - edges[:-1]
         inside = self.pace(edges[:-1, None] + width[:, None] * NODES) @ WEIGHTS * width
-        return edges, np.concatenate([[0.0], np.cumsum(inside)])
+        return Climb(self, edges, np.concatenate([[0.0], np.cumsum(inside)]))
 
     @cached_property
     def ends(self) -> Drive:
@@ -121,22 +124,33 @@ class Leg:
     def step(self) -> float:
         return 2 / self.drive[np.argmin(self.ends)] if np.isfinite(self.reach) else 2 / self.drive.max()
 
-    def inverse(self, time: Times, edges: Times, times: Times) -> Times:
-        """The position after a time, by Newton's method inside the panel that holds it."""
-        panel = np.clip(np.searchsorted(times, time, side="right") - 1, 0, len(edges) - 2)
-        left, right = edges[panel], edges[panel + 1]
-        theta = left + (right - left) * np.clip(
-            (time - times[panel]) / np.maximum(times[panel + 1] - times[panel], 1e-300), 0, 1
-        )
+
+@dataclass(frozen=True)
+class Climb:
+    r"""A leg cut into panels: their edges in $\theta$ and the time at each edge."""
+
+    leg: Leg
+    edges: Float[np.ndarray, " n"]
+    times: Float[np.ndarray, " n"]
+
+    @property
+    def total(self) -> float:
+        return float(self.times[-1])
+
+    def position(self, time: Times) -> Times:
+        """How far the leg is climbed after a time, by Newton's method inside the panel that holds it."""
+        panel = np.clip(np.searchsorted(self.times, time, side="right") - 1, 0, len(self.edges) - 2)
+        left, right, before = self.edges[panel], self.edges[panel + 1], self.times[panel]
+        length = np.maximum(self.times[panel + 1] - before, 1e-300)
+        theta = left + (right - left) * np.clip((time - before) / length, 0, 1)
         for _ in range(30):
             span = theta - left
-            spent = times[panel] + span * (self.pace(left[..., None] + span[..., None] * NODES) @ WEIGHTS)
-            middle = np.where(theta > edges[0], theta, edges[0] + 1e-12)
-            step = np.clip((time - spent) / self.pace(middle), left - theta, right - theta)
+            spent = before + span * (self.leg.pace(left[..., None] + span[..., None] * NODES) @ WEIGHTS)
+            step = np.clip((time - spent) / self.leg.pace(theta), left - theta, right - theta)
             theta = theta + step
             if np.all(np.abs(step) <= 1e-13 * (1 + np.abs(theta))):
                 break
-        return self.position(theta)
+        return np.asarray(self.leg.position(theta))
 
 
 @dataclass(frozen=True)
@@ -160,35 +174,37 @@ class EarlyPhase:
         return -self.flip if self.turns else self.flip
 
     @cached_property
-    def _arrival(self) -> tuple[Times, Times] | None:
-        return self.before.panels(self.origin) if self.before and self.origin > 0 else None
+    def arrival(self) -> "Climb | None":
+        """From the origin back to the start."""
+        return self.before.climb(self.origin) if self.before and self.origin > 0 else None
 
     @cached_property
-    def _ascent(self) -> tuple[Times, Times] | None:
-        return self.after.panels(self.after.reach) if self.after and np.isfinite(self.after.reach) else None
+    def ascent(self) -> "Climb | None":
+        """From the origin to infinity."""
+        return self.after.climb(self.after.reach) if self.after and np.isfinite(self.after.reach) else None
 
     @property
     def time_to_origin(self) -> float:
-        return float(self._arrival[1][-1]) if self._arrival else 0.0
+        return self.arrival.total if self.arrival else 0.0
 
     @property
     def time(self) -> float:
         r"""$T^*/\tau$, infinite for the head that never grows [`blow-up`]."""
-        return self.time_to_origin + float(self._ascent[1][-1]) if self._ascent else np.inf
+        return self.time_to_origin + self.ascent.total if self.ascent else np.inf
 
     def follow(self, time: Times) -> tuple[Times, Times]:
         r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$."""
         time = np.asarray(time, dtype=float)
-        if self._ascent is None:
+        if self.ascent is None:
             return self.coast(time)
         late = time >= self.time_to_origin
         eta, energy = np.empty(time.shape), np.empty(time.shape)
-        climb = self.after.inverse(time[late] - self.time_to_origin, *self._ascent)
-        eta[late] = self.origin + (-climb if self.turns else climb)
-        energy[late] = self.after.energy(climb)
-        if self._arrival is not None:
-            ahead = self.before.inverse(self.time_to_origin - time[~late], *self._arrival)
-            eta[~late], energy[~late] = self.origin - ahead, self.before.energy(ahead)
+        ahead = self.ascent.position(time[late] - self.time_to_origin)
+        eta[late] = self.origin + (-ahead if self.turns else ahead)
+        energy[late] = self.ascent.leg.energy(ahead)
+        if self.arrival is not None:
+            behind = self.arrival.position(self.time_to_origin - time[~late])
+            eta[~late], energy[~late] = self.origin - behind, self.arrival.leg.energy(behind)
         return eta, np.where(late & self.turns, -1, 1) * np.sqrt(energy)
 
     def coast(self, time: Times) -> tuple[Times, Times]:
@@ -229,7 +245,10 @@ def early_phase(v: float, k: Parts, q: Parts, drive: Drive) -> EarlyPhase:
     slope = drive @ np.sum(k * q, axis=0)
     flip = -1 if v < 0 or (v == 0 and slope < 0) else 1
     rising, falling = halves(k, flip * q)
-    make = lambda origin, before, after, turns: EarlyPhase((v, k, q), drive, flip, origin, before, after, turns)
+
+    def make(origin, before, after, turns):
+        return EarlyPhase((v, k, q), drive, flip, origin, before, after, turns)
+
     if drive @ (rising - falling) >= 0:
         grows = np.any((rising > 0) & (drive > 0)) and (v != 0 or slope != 0)
         return make(0.0, None, Leg(v**2, rising, falling, drive) if grows else None, False)
@@ -258,7 +277,10 @@ def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
     r"""The $\eta > 0$ with $\Phi' = 0$, infinite if $\Phi$ falls for ever."""
     if not np.any((rising > 0) & (drive > 0)):
         return np.inf
-    slope = lambda s: drive @ (rising * np.exp(2 * drive * s)) - drive @ (falling * np.exp(-2 * drive * s))
+
+    def slope(s):
+        return drive @ (rising * np.exp(2 * drive * s)) - drive @ (falling * np.exp(-2 * drive * s))
+
     high, limit = 1 / drive.max(), OVERFLOW / 2 / drive.max()
     while slope(high) < 0:
         high *= 2
@@ -283,12 +305,10 @@ def propagate(v: float, k: Parts, q: Parts, drive: Drive, time: float) -> tuple[
 def one_direction_blow_up(v: float, k: float, q: float, drive: float) -> float:
     r"""$T^*/\tau$ with one direction and rank one, by Carlson's integral [`carlson`].
 
-    $R_F(v^2, k^2, q^2)/g$ if $vkq > 0$; otherwise the smallest of the three changes sign first,
-    $[2R_F(0, y - x, z - x) - R_F(x, y, z)]/g$ with $x \le y \le z$ the sorted squares. Equal weights: $1/(g|v|)$.
+    $R_F(v^2, k^2, q^2)/g$ if $vkq > 0$; otherwise the smallest of the three changes sign first, $[2R_F(0, y
+    - x, z - x) - R_F(x, y, z)]/g$ with $x \le y \le z$ the sorted squares. Equal weights: $1/(g|v|)$.
     """
     x, y, z = sorted((v**2, k**2, q**2))
-    if y == 0:
-        return np.inf
     if v * k * q > 0 or x == 0:
         return float(elliprf(x, y, z)) / drive
     if x == y:

@@ -58,6 +58,7 @@ __all__ = [
 # Rotations about w_0 leave six features alone. 0 is the direction of w_0, j the others, summed, y the label:
 # S_00 x_0, S_0y x_0, S_yy x_0, S_0j x_j, S_yj x_j, S_jj x_0.
 INVARIANTS = 6
+LAWS = ("train", "in_context", "in_weight")
 
 
 class Scales(NamedTuple):
@@ -166,9 +167,9 @@ def form(task: Task, law: str = "train") -> Form:
     polynomial of degree 4 in the task vector that depends on it through its part along `w_0` and the length
     of the rest: three nodes of Gauss and Hermite by two of Gauss and Laguerre integrate it exactly.
     """
+    if law not in LAWS:
+        raise BadInput(f"law: {law!r} must be one of {', '.join(LAWS)}")
     fractions = {"train": task.icl_fraction, "in_context": 1.0, "in_weight": 0.0}
-    if law not in fractions:
-        raise BadInput(f"law: {law!r} must be one of {', '.join(fractions)}")
     c, omega = white_values(task)
     p, D = fractions[law], task.dim
     shared = np.zeros(D)
@@ -180,8 +181,10 @@ def form(task: Task, law: str = "train") -> Form:
         parts = [(1 - p, conditional(task, c, context_covariance(task, c, shared), shared))]
         for weight, w in task_nodes(D, omega):
             parts.append((p * weight, conditional(task, c, context_covariance(task, c, w), w)))
-    C, b, power = (sum(weight * part[i] for weight, part in parts) for i in range(3))
-    return Form(C, b, float(power) + task.label_noise * task.query_noise)
+    C = np.sum([weight * part[0] for weight, part in parts], axis=0)
+    b = np.sum([weight * part[1] for weight, part in parts], axis=0)
+    power = sum(weight * part[2] for weight, part in parts)
+    return Form(C, b, power + task.label_noise * task.query_noise)
 
 
 def task_nodes(D: int, omega: float) -> list[tuple[float, Float[np.ndarray, " D"]]]:
@@ -229,9 +232,7 @@ def conditional(
     hook = 3 * c * np.einsum("kabb->ka", cubic)  # E[x q(x)] = Lambda hook
     around = np.einsum("kabc,bd,ldec,ea->kl", T, sigma, T, sigma, optimize=True)
     cross = linear @ hook.T
-    C = c * (
-        k.k_nn * linear @ linear.T + 2 * k.k_n * around + k.k_n * (cross + cross.T) + k.k_0 * hook @ hook.T
-    )
+    C = c * (k.k_nn * linear @ linear.T + 2 * k.k_n * around + k.k_n * (cross + cross.T) + k.k_0 * hook @ hook.T)
     C += 6 * c**3 * k.k_0 * np.einsum("kabc,labc->kl", cubic, cubic)
     return C, c * (k.j_n * linear + k.j_0 * hook) @ w, float(c * w @ w)
 
@@ -299,8 +300,8 @@ def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
     path = integrate(task, form(task), alpha, max(float(time[-1]), 1e-9), t_eval=time)
     found = unpacked(path.y.T, task.dim)
     theta = coefficients(found)
-    losses = (form(task, law).loss(theta) for law in ("train", "in_context", "in_weight"))
-    return Course(time, *losses, found)
+    train, own, shared = (form(task, law).loss(theta) for law in LAWS)
+    return Course(time, train, own, shared, found)
 
 
 def integrate(task: Task, training: Form, alpha: float, end: float, **options):
@@ -326,9 +327,7 @@ def integrate(task: Task, training: Form, alpha: float, end: float, **options):
     return path
 
 
-def from_units(
-    n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int
-) -> Float[np.ndarray, "*T 5"]:
+def from_units(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
     """(s, v, f, h, r) from the value row and the key-query block in orthonormal coordinates."""
     return np.concatenate([n, k[..., :1] / np.sqrt(D - 1), k[..., 1:]], axis=-1)
 
@@ -345,7 +344,7 @@ def half_time(task: Task, alpha: float) -> float:
     def above(_, state):
         return training.loss(coefficients(unpacked(state[None], D))[0]) - middle
 
-    above.terminal = True
+    above.terminal = True  # type: ignore[attr-defined]
     horizon = 1e4 * (abs(np.log(alpha)) + 1) / escape(task).rates[0] if alpha > 0 else 1.0
     path = integrate(task, training, alpha, horizon, events=above)
     if not len(path.t_events[0]) or path.t_events[0][0] == 0:
@@ -377,13 +376,12 @@ def resting_point(task: Task) -> RestingPoint:
     found = least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
     scalars = from_units(found[:2], found[2:], D)
     theta = coefficients(scalars)
-    losses = (float(form(task, law).loss(theta)) for law in ("train", "in_context", "in_weight"))
-    return RestingPoint(scalars, *losses, *late_rates(training, theta, found, D))
+    train, own, shared = (float(form(task, law).loss(theta)) for law in LAWS)
+    late_rate, pre_rate = late_rates(training, theta, D)
+    return RestingPoint(scalars, train, own, shared, late_rate, pre_rate)
 
 
-def late_rates(
-    training: Form, theta: Float[np.ndarray, " 6"], found: Float[np.ndarray, " 5"], D: int
-) -> tuple[float, float]:
+def late_rates(training: Form, theta: Float[np.ndarray, " 6"], D: int) -> tuple[float, float]:
     """Rate after and before the first drop of the fastest weights that it left behind."""
     residual = training.b - training.C @ theta
     perpendicular = [np.linalg.norm(g[3:]) / (D - 1) for g in (residual, training.b)]
@@ -446,4 +444,5 @@ def white_values(task: Task) -> tuple[float, float]:
     for field, matrix in zip(("spectrum", "task_spectrum"), covariances(task)[:2], strict=True):
         if np.abs(matrix - matrix[0, 0] * np.eye(task.dim)).max() > 1e-12 * matrix[0, 0]:
             raise BadInput(f"{field}: {getattr(task, field)!r} must be white for the five-number reduction")
-    return tuple(float(matrix[0, 0]) for matrix in covariances(task)[:2])
+    token, omega = covariances(task)[:2]
+    return float(token[0, 0]), float(omega[0, 0])

@@ -23,7 +23,15 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, root
 from iclflow.errors import BadInput
 
-__all__ = ["Directions", "Landscape", "directions", "landscape", "length_factors", "minimum", "plateau_losses"]
+__all__ = [
+    "Directions",
+    "Landscape",
+    "directions",
+    "landscape",
+    "length_factors",
+    "minimum",
+    "plateau_losses",
+]
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,7 @@ def expected_loss_merged(scene: Landscape, heads: int, value: float, matrix: flo
     return scene.base + heads * (value * matrix) ** 2 * float(np.trace(scene.context) * np.trace(scene.query))
 
 
-def expected_loss_separate(
-    scene: Landscape, heads: int, rank: int, value: float, key: float, query: float
-) -> float:
+def expected_loss_separate(scene: Landscape, heads: int, rank: int, value: float, key: float, query: float) -> float:
     r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
     power = heads * rank * (value * key * query) ** 2
     return scene.base + power * float(np.trace(scene.context) * np.trace(scene.query))

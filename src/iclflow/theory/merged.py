@@ -40,9 +40,7 @@ __all__ = [
 ]
 
 
-def effective(
-    scene: Landscape, v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]
-) -> Float[np.ndarray, "D D"]:
+def effective(scene: Landscape, v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]) -> Float[np.ndarray, "D D"]:
     r"""The matrix $A = \sum_i v_i U_i / \sqrt O$ that one output applies."""
     return np.einsum("h,hij->ij", v, U) / np.sqrt(scene.outputs)
 
@@ -65,11 +63,7 @@ def minimiser(scene: Landscape) -> Float[np.ndarray, "D D"]:
 
     Least squares with finite-$N$ shrinkage. Directions that tokens never take are left at zero.
     """
-    return (
-        np.linalg.pinv(scene.context, hermitian=True)
-        @ scene.cross
-        @ np.linalg.pinv(scene.query, hermitian=True)
-    )
+    return np.linalg.pinv(scene.context, hermitian=True) @ scene.cross @ np.linalg.pinv(scene.query, hermitian=True)
 
 
 def lowest_loss(scene: Landscape) -> float:
@@ -176,10 +170,7 @@ class Modes(NamedTuple):
 def modes(scene: Landscape) -> Modes:
     right_values, right = np.linalg.eigh(scene.query)
     left_values, left = (np.einsum("id,ij,jd->d", right, scene.context, right), right)
-    if (
-        np.abs(right.T @ scene.context @ right - np.diag(left_values)).max()
-        > 1e-10 * np.abs(left_values).max()
-    ):
+    if np.abs(right.T @ scene.context @ right - np.diag(left_values)).max() > 1e-10 * np.abs(left_values).max():
         left_values, left = np.linalg.eigh(scene.context)
     drive = np.sqrt(scene.outputs) * left.T @ scene.cross @ right
     used = np.abs(drive) > 1e-12 * np.abs(drive).max()
@@ -228,7 +219,7 @@ def half_time(scene: Landscape, alpha: float) -> float:
     def above(_, state):
         return m.loss(scene, np.exp(2 * state[0]) * state[1:]) - middle
 
-    above.terminal = True
+    above.terminal = True  # type: ignore[attr-defined]
     horizon = 1e6 * (abs(np.log(alpha)) + 1) / escape_rate(scene) if alpha > 0 else 1.0
     path = integrate(m, alpha, horizon, events=above)
     start = m.loss(scene, alpha * m.drive / np.linalg.norm(m.drive))
@@ -257,12 +248,6 @@ def integrate(m: Modes, alpha: float, end: float, **options):
 
 def checked_time(time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     time = np.asarray(time, dtype=float)
-    if (
-        time.ndim != 1
-        or not len(time)
-        or not np.isfinite(time).all()
-        or time[0] < 0
-        or (np.diff(time) < 0).any()
-    ):
+    if time.ndim != 1 or not len(time) or not np.isfinite(time).all() or time[0] < 0 or (np.diff(time) < 0).any():
         raise BadInput("time: must be a rising sequence of finite numbers from 0 on")
     return time

@@ -1,16 +1,17 @@
 r"""Head rotation: a head leaves a direction that is fast to learn for one that saves more loss.
 
-Small weights learn by falling drive $g_d$; a rank-limited head rests by saved loss $T_d^2 = g_d^2/m_d$. Where a task
-covariance makes the two orders differ, $g_i > g_j$ but $T_j^2 > T_i^2$, the head that has learned $i$ sits on a true
-saddle. Its key and query parts along $j$ obey, with $X$ the fraction of its strength that $i$ has reached and
-$d\eta = v\,dt/\tau$ [`rotation`],
+Small weights learn by falling drive $g_d$; a rank-limited head rests by saved loss $T_d^2 = g_d^2/m_d$.
+Where a task covariance makes the two orders differ, $g_i > g_j$ but $T_j^2 > T_i^2$, the head that has
+learned $i$ sits on a true saddle. Its key and query parts along $j$ obey, with $X$ the fraction of its
+strength that $i$ has reached and $d\eta = v\,dt/\tau$ [`rotation`],
 
 $$\frac{d}{d\eta}\begin{pmatrix}k_j\\q_j\end{pmatrix} =
   \begin{pmatrix}-g_iX B_j/B_i & g_j\\ g_j & -g_iX\lambda_j/\lambda_i\end{pmatrix}
   \begin{pmatrix}k_j\\q_j\end{pmatrix},$$
 
-and at $X = 1$ grow at the rate $\mu$, $v$ times the top eigenvalue. The loss falls by $T_j^2 - T_i^2$ while the head
-turns, direction $i$ is free again, and another head learns it later: $\emptyset\to\{i\}\to\{j\}\to\{i,j\}$.
+and at $X = 1$ grow at the rate $\mu$, $v$ times the top eigenvalue. The loss falls by $T_j^2 - T_i^2$ while
+the head turns, direction $i$ is free again, and another head learns it later:
+$\emptyset\to\{i\}\to\{j\}\to\{i,j\}$.
 """
 
 from dataclasses import dataclass
@@ -20,19 +21,20 @@ from jaxtyping import Float
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
-from iclflow.theory.landscape import Directions, Landscape
-from iclflow.theory.separate import check_commuting, exchange_block, vector_field
+from iclflow.theory.landscape import Directions
+from iclflow.theory.separate import check_commuting, exchange_block
 from iclflow.theory.single_mode import Growth
 
 __all__ = ["Rotation", "learning_path", "residual_amplitude", "rotation", "rotation_rate"]
 
 SEED = 1e-4  # relative size of the part along j at which the orbit is begun; its error is of second order
+RECORDS = 2000
 
-Times = Float[np.ndarray, "*times"]
+Times = Float[np.ndarray, "*times"] | float
 
 
 def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> float:
-    r"""$\mu$: rate at which a head of value weight $v$ (alone: $\alpha_i^{1/3}$) leaves $i$ for $j$ [`rotation`].
+    r"""$\mu$: rate at which a head of value $v$ (alone: $\alpha_i^{1/3}$) leaves $i$ for $j$ [`rotation`].
 
     Negative where $T_j^2 < T_i^2$: the part along $j$ then dies away.
     """
@@ -42,10 +44,10 @@ def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> 
 
 
 def learning_path(d: Directions, places: int) -> tuple[tuple[int, ...], ...]:
-    """The sets of learned directions in the order of training, rank-one heads, small initial weights [`path`].
+    """The sets of directions that rank-one heads hold one after the other, from small weights [`path`].
 
-    A new head takes the free direction of largest drive. Before the next head is ready, every head turns, as often
-    as it can, to the free direction that it leaves for at the largest rate.
+    A new head takes the free direction of largest drive. Before the next head is ready, every head turns,
+    as often as it can, to the free direction that it leaves for at the largest rate.
     """
     check_commuting(d, "the path of learned sets")
     learned: list[int] = []
@@ -69,13 +71,11 @@ def better(d: Directions, j: int, i: int) -> bool:
     return bool(d.saved[j] > d.saved[i] * (1 + 1e-9))
 
 
-def residual_amplitude(
-    d: Directions, i: int, j: int, growth: Growth, lead: float, k: float, q: float
-) -> float:
-    r"""Part along $j$ of a head that has learned $i$, as the size at the switch age of what grows like $e^{\mu t}$.
+def residual_amplitude(d: Directions, i: int, j: int, growth: Growth, lead: float, k: float, q: float) -> float:
+    r"""Part along $j$ of a head that has learned $i$: size at the switch age of what grows as $e^{\mu t}$.
 
-    `lead` is the amplitude along $i$ at the moment at which `k` and `q` are the parts along $j$; signs are those of
-    a positive value weight.
+    `lead` is the amplitude along $i$ at the moment at which `k` and `q` are the parts along $j$; signs are
+    those of a positive value weight.
     """
     damping = d.drive[i] * np.array([d.context[j] / d.context[i], d.query[j] / d.query[i]])
 
@@ -86,7 +86,16 @@ def residual_amplitude(
 
     end = 30.0  # X is 1 to thirteen digits
     begin = -(2 if growth.held else 3) * np.log(growth.full_amplitude / lead)
-    y = solve_ivp(field, (min(begin, end), end), [k, q], rtol=1e-8, atol=1e-30).y[:, -1]
+
+    def too_large(u, y):
+        return np.hypot(*y) - 1e6 * growth.final_value
+
+    too_large.terminal = True  # type: ignore[attr-defined]
+    with np.errstate(over="ignore", invalid="ignore"):  # trial steps may overflow; they are rejected
+        run = solve_ivp(field, (min(begin, end), end), [k, q], rtol=1e-7, atol=1e-30, events=too_large)
+    if run.status != 0:  # the head has turned long before it was grown
+        return growth.final_value
+    y = run.y[:, -1]
     rates, vectors = np.linalg.eigh(exchange_block(d, i, j, growth.final_value))
     since = float(growth.eta(end)) - growth.stretch - growth.final_value * growth.switch_age
     return float(abs(vectors[:, -1] @ y) * np.exp(-rates[-1] / growth.final_value * since))
@@ -94,8 +103,7 @@ def residual_amplitude(
 
 @dataclass(frozen=True)
 class Rotation:
-    """The turn of a head, on a clock that is zero when the part along the new direction, growing freely, is as
-    large as the value weight."""
+    """The turn of a head; age 0 is when its new part, growing freely, is as large as the value weight."""
 
     ages: Float[np.ndarray, " n"]
     share: Float[np.ndarray, " n"]  # of the loss that the turn saves
@@ -123,28 +131,27 @@ def rotation(d: Directions, i: int, j: int, others: tuple[int, ...] = ()) -> Rot
     """
     check_commuting(d, "head rotation")
     axes = [i, *others, j]
-    scene = Landscape(
-        np.diag(d.drive[axes]), np.diag(d.context[axes]), np.diag(d.query[axes]), float(d.base), 1
-    )
+    g, B, L, alpha = (x[axes] for x in (d.drive, d.context, d.query, d.strength))
     rank, size = len(axes) - 1, len(axes)
-    value = d.strength[axes[:-1]].sum() ** (1 / 3)
-    K = np.eye(rank, size) * np.sqrt(d.strength[axes[:-1]] / value)[:, None]
+    value = np.cbrt(alpha[:-1].sum())
+    K = np.eye(rank, size) * np.sqrt(alpha[:-1] / value)[:, None]
     Q = K.copy()
     rates, vectors = np.linalg.eigh(exchange_block(d, i, j, value))
-    tilt = SEED * value * vectors[:, -1] * np.sign(vectors[0, -1])
-    K[0, -1], Q[0, -1] = tilt
+    K[0, -1], Q[0, -1] = SEED * value * vectors[:, -1] * np.sign(vectors[0, -1])
 
     def field(_, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        v, K, Q = y[:1], y[1 : 1 + rank * size], y[1 + rank * size :]
-        shape = (1, rank, size)
-        return np.concatenate([x.ravel() for x in vector_field(scene, v, K.reshape(shape), Q.reshape(shape))])
+        v, (K, Q) = y[0], y[1:].reshape(2, rank, size)
+        G = np.diag(g) - B[:, None] * (v * K.T @ Q) * L
+        felt = Q @ G.T
+        return np.concatenate([[np.vdot(K, felt)], v * felt.ravel(), v * (K @ G).ravel()])
 
-    start = np.concatenate([[value], K.ravel(), Q.ravel()])
-    settle = abs(rotation_rate(d, j, i, (value**3 - d.strength[i] + d.strength[j]) ** (1 / 3)))
+    settle = abs(rotation_rate(d, j, i, np.cbrt(alpha[1:].sum())))
     horizon = (np.log(1 / SEED) + 6) / rates[-1] + 20 / settle
-    run = solve_ivp(field, (0, horizon), start, method="LSODA", rtol=1e-8, atol=1e-10)
-    K, Q = run.y[1 : 1 + rank * size].reshape(rank, size, -1), run.y[1 + rank * size :].reshape(rank, size, -1)
-    A = np.einsum("t,rdt,ret->tde", run.y[0], K, Q)
-    losses = np.array([scene.loss(a) for a in A])
+    start = np.concatenate([[value], K.ravel(), Q.ravel()])
+    times = np.linspace(0, horizon, RECORDS)
+    run = solve_ivp(field, (0, horizon), start, method="LSODA", rtol=1e-7, atol=1e-9, t_eval=times)
+    parts = run.y[1:].reshape(2, rank, size, -1)
+    A = np.einsum("t,rdt,ret->tde", run.y[0], *parts)
+    losses = np.sum(A**2 * np.outer(B, L), axis=(1, 2)) - 2 * np.einsum("tdd,d->t", A, g)
     share = np.maximum.accumulate((losses[0] - losses) / (losses[0] - losses[-1]))
     return Rotation(run.t - np.log(1 / SEED) / rates[-1], share, run.y[0] ** 3 - value**3)

@@ -1,14 +1,16 @@
 r"""Separate key and query of rank $R$: the reduced flow, what it conserves, and where it stops.
 
-With $A = \sum_i v_i K_i'Q_i$ ($K_i, Q_i \in R^{R\times D}$) and the force $G = C_1 - BA\Lambda$ the flow is (Eq. 14 for
-$R = 1$) [`separate-flow`]
+With $A = \sum_i v_i K_i'Q_i$ ($K_i, Q_i \in R^{R\times D}$) and the force $G = C_1 - BA\Lambda$ the flow is
+(Eq. 14 for $R = 1$) [`separate-flow`]
 
-$$\tau\dot v_i = \operatorname{tr}(K_i G Q_i'),\qquad \tau\dot K_i = v_i Q_i G',\qquad \tau\dot Q_i = v_i K_i G .$$
+$$\tau\dot v_i = \mathrm{tr} K_i G Q_i',\quad \tau\dot K_i = v_i Q_i G',\quad \tau\dot Q_i = v_i K_i G.$$
 
-It stops in function space exactly at the $2^D$ matrices $A_S = \sum_{d\in S}\alpha_d\,\ell_d r_d'$, one for every set $S$
-of directions (Eq. 16), with loss $L(S) = L_0 - \sum_{d\in S} T_d^2$ (Eq. 19), if all $T_d^2$ differ.
+It stops in function space exactly at the $2^D$ matrices $A_S = \sum_{d\in S}\alpha_d\,\ell_d r_d'$, one for
+every set $S$ of directions (Eq. 16), with loss $L(S) = L_0 - \sum_{d\in S} T_d^2$ (Eq. 19), if all $T_d^2$
+differ.
 
-With $O$ outputs a head's label block is $V_i = (v_i/\sqrt O)\,I$; then the force on key and query is $\sqrt O\,G$.
+With $O$ outputs a head's label block is $V_i = (v_i/\sqrt O)\,I$; then the force on key and query is $\sqrt
+O\,G$.
 """
 
 from collections.abc import Iterator
@@ -34,6 +36,7 @@ __all__ = [
     "head_value",
     "hessian_spectrum",
     "rank_optimum",
+    "silent_escape_rate",
     "vector_field",
 ]
 
@@ -50,7 +53,8 @@ class SampleLandscape:
     r"""The loss of the reduced model on a finite sample, as a mean over outputs [`sample-loss`].
 
     $$L(A) = L_0 - 2\sum A_{ac} C_{ac} + \sum A_{ac}\,\mathcal Q_{ac,bd}\,A_{bd},\qquad
-      C_{ac} = \langle y_q\beta_a x_c\rangle,\quad \mathcal Q_{ac,bd} = \langle\beta_a x_c\beta_b x_d\rangle$$
+      C_{ac} = \langle y_q\beta_a x_c\rangle,\quad \mathcal Q_{ac,bd} = \langle\beta_a x_c\beta_b
+      x_d\rangle$$
     """
 
     cross: Matrix
@@ -74,9 +78,7 @@ def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
     return np.einsum("h,hrd,hre->de", v, K, Q)
 
 
-def vector_field(
-    scene: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys
-) -> tuple[Values, Keys, Keys]:
+def vector_field(scene: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
     r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last."""
     check_shapes(v, K, Q)
     scale = np.sqrt(scene.outputs)
@@ -86,13 +88,18 @@ def vector_field(
 
 
 def check_shapes(v: Values, K: Keys, Q: Keys) -> None:
+    if not all(np.isfinite(x).all() for x in (v, K, Q)):
+        raise BadInput("v, K, Q: hold NaN or infinity; every weight must be finite")
     if K.ndim != 3 or K.shape != Q.shape or v.shape != K.shape[:1]:
         raise BadInput(f"v, K, Q: shapes {v.shape}, {K.shape}, {Q.shape} must be (H,), (H, R, D), (H, R, D)")
 
 
 def conserved(v: Values, K: Keys, Q: Keys) -> tuple[Values, Float[np.ndarray, "H R R"]]:
     r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`]."""
-    gram = lambda W: W @ W.transpose(0, 2, 1)
+
+    def gram(W):
+        return W @ W.transpose(0, 2, 1)
+
     return v**2 - np.sum(K**2, axis=(1, 2)), gram(K) - gram(Q)
 
 
@@ -102,8 +109,8 @@ def check_distinct(d: Directions) -> None:
     ties = np.diff(saved) <= 1e-9 * saved[-1]
     if ties.any():
         raise BadInput(
-            f"spectrum: directions that save the same loss {saved[:-1][ties][0]:.6g} make continua of fixed points;"
-            " all lambda_d * omega_d must differ"
+            f"spectrum: directions that save the same loss {saved[:-1][ties][0]:.6g} have continua of fixed"
+            " points; all lambda_d * omega_d must differ"
         )
 
 
@@ -124,12 +131,12 @@ def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
 
 
 def head_value(d: Directions, learned: Mask) -> float:
-    r"""Value weight of a balanced head that holds the directions $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
+    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
     return float(d.strength[np.asarray(learned, dtype=bool)].sum() ** (1 / 3))
 
 
 def ansatz_weights(d: Directions, learned: Mask, heads: int, rank: int = 1) -> tuple[Values, Keys, Keys]:
-    r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ along each direction (Eq. 20) [`ansatz`].
+    r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ a direction (Eq. 20) [`ansatz`].
 
     Heads are filled in the order of learning, `rank` directions each; the others are zero.
     """
@@ -176,9 +183,16 @@ def conditions(d: Directions, learned: Mask, v: Values, K: Keys, Q: Keys) -> Con
     A = effective_matrix(v, K, Q)
     spoken = np.abs(v) > 1e-12 * max(np.abs(v).max(), 1e-300)
     dual_left, dual_right = np.linalg.inv(d.left), np.linalg.inv(d.right)
-    inside = lambda W, basis, dual: W @ (dual.T * learned) @ basis.T
-    outside = lambda W, basis, dual: np.linalg.norm(W - inside(W, basis, dual), axis=(1, 2))
-    share = lambda part, W: part / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300)
+
+    def inside(W, basis, dual):
+        return W @ (dual.T * learned) @ basis.T
+
+    def outside(W, basis, dual):
+        return np.linalg.norm(W - inside(W, basis, dual), axis=(1, 2))
+
+    def share(part, W):
+        return part / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300)
+
     key, query = share(outside(K, d.left, dual_left), K), share(outside(Q, d.right, dual_right), Q)
     G = dual_left.T @ np.diag(d.drive * ~learned) @ dual_right
     felt = np.abs(np.einsum("hrd,de,hre->h", K, G, Q))
@@ -192,19 +206,19 @@ def conditions(d: Directions, learned: Mask, v: Values, K: Keys, Q: Keys) -> Con
 
 
 def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarray, " n"]:
-    r"""All eigenvalues of $-\tfrac12\partial^2 L$ at the rank-one ansatz, one head a learned direction [`hessian`].
+    r"""All eigenvalues of $-\tfrac12\partial^2 L$ at the rank-one ansatz, a head a direction [`hessian`].
 
     Rising order, $n = H(2D+1)$; a positive one is a direction of escape. With $v_i = \alpha_i^{1/3}$:
 
     * each $i\in S$: $-3m_iv_i^4, 0, 0$;
     * each pair $i, j\in S$: $-B_j\lambda_i(v_i^4+v_j^4)$, $-B_i\lambda_j(v_i^4+v_j^4)$, $0, 0$;
-    * each $i\in S$, $d\notin S$: those of $\begin{pmatrix}-v_i^4B_d\lambda_i & v_ig_d\\ v_ig_d & -v_i^4B_i\lambda_d\end{pmatrix}$;
+    * each $i\in S$, $d\notin S$: those of `exchange_block`;
     * each silent head: $2D+1$ zeros.
 
     With several outputs this is the block in which every $V_i$ is a multiple of the identity.
     """
     check_commuting(d, "the Hessian spectrum")
-    inside, outside = np.flatnonzero(learned), np.flatnonzero(~np.asarray(learned, dtype=bool))
+    inside, outside = (np.flatnonzero(np.asarray(learned) == held).tolist() for held in (True, False))
     if len(inside) > heads:
         raise BadInput(f"heads: {heads} cannot hold {len(inside)} directions at rank one")
     v4 = d.strength ** (4 / 3)
@@ -220,7 +234,7 @@ def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarr
 
 
 def exchange_block(d: Directions, i: int, j: int, value: float) -> Float[np.ndarray, "2 2"]:
-    r"""Linear growth of key and query along $j$ in a head of value $v$ that holds $i$ [`hessian`, `rotation`].
+    r"""Growth of key and query along $j$ in a head of value $v$ that holds $i$ [`hessian`, `rotation`].
 
     $$\begin{pmatrix}-v\alpha_iB_j\lambda_i & vg_j\\ vg_j & -v\alpha_iB_i\lambda_j\end{pmatrix},\qquad
       \text{top eigenvalue} > 0 \iff T_j^2 > T_i^2 .$$
@@ -237,8 +251,9 @@ def exchange_block(d: Directions, i: int, j: int, value: float) -> Float[np.ndar
 def escape_directions(d: Directions, learned: Mask) -> int:
     r"""Index of the ansatz point: $\#\{(i\in S, j\notin S): T_j^2 > T_i^2\}$ [`index`].
 
-    It is 0 wherever $S$ holds the largest $T_d^2$: the saddles that training visits have no negative curvature.
-    They are left through cubic terms, so a plateau lasts as long as $1/$init, not $\ln(1/$init$)$.
+    It is 0 wherever $S$ holds the largest $T_d^2$: the saddles that training visits have no negative
+    curvature. They are left through cubic terms, so a plateau lasts as long as $1/$init, not
+    $\ln(1/$init$)$.
     """
     check_commuting(d, "the index")
     check_distinct(d)
@@ -246,11 +261,22 @@ def escape_directions(d: Directions, learned: Mask) -> int:
     return int(np.sum(d.saved[~learned][None, :] > d.saved[learned][:, None]))
 
 
+def silent_escape_rate(d: Directions, learned: Mask, key: Float[np.ndarray, " D"]) -> float:
+    r"""Rate $|G'k|$ at which a silent head, $v = q = 0$, leaves the fixed point $S$ [`silent-escape`].
+
+    The value weight and the query along $G'k$ drive each other; with key and query exchanged it is $|Gq|$.
+    Small heads therefore give the visited saddles a curvature of the order of the weights, and no more.
+    """
+    check_commuting(d, "the escape of a silent head")
+    return float(np.linalg.norm(np.where(learned, 0.0, d.drive) * (d.left.T @ key)))
+
+
 def rank_optimum(scene: Landscape | SampleLandscape, rank: int) -> Matrix:
     r"""The matrix of least loss with rank at most `rank` [`rank-optimum`].
 
-    Population: $A_m = B^{-1/2}[T]_m\Lambda^{-1/2}$, $[T]_m$ the best rank-$m$ part of $T = B^{-1/2}C_1\Lambda^{-1/2}$.
-    Sample: alternating least squares over $A = XY'$, from what that formula gives with averages over $\mathcal Q$.
+    Population: $A_m = B^{-1/2}[T]_m\Lambda^{-1/2}$, $[T]_m$ the best rank-$m$ part of $T =
+    B^{-1/2}C_1\Lambda^{-1/2}$. Sample: alternating least squares over $A = XY'$, from what that formula
+    gives with averages over $\mathcal Q$.
     """
     D = len(scene.cross)
     if not 0 <= rank <= D:
@@ -260,7 +286,10 @@ def rank_optimum(scene: Landscape | SampleLandscape, rank: int) -> Matrix:
     if isinstance(scene, Landscape):
         free = np.linalg.solve(scene.context, np.linalg.solve(scene.query, scene.cross.T).T)
         return weighted_leading(free, scene.context, scene.query, rank)
-    free = np.linalg.solve(scene.quadratic.reshape(D * D, D * D), scene.cross.ravel()).reshape(D, D)
+    moments = scene.quadratic.reshape(D * D, D * D)
+    if np.linalg.matrix_rank(moments, hermitian=True) < D * D:
+        raise BadInput(f"samples: too few for theory; the {D * D} features beta_a x_c must be independent")
+    free = np.linalg.solve(moments, scene.cross.ravel()).reshape(D, D)
     if rank == D:
         return free
     context, query = np.einsum("acbc->ab", scene.quadratic), np.einsum("acad->cd", scene.quadratic)

@@ -4,14 +4,15 @@ On the manifold $k = q = v\,e_d$ the flow of separate attention is (Eq. 21) [`sc
 
 $$\tau\dot v = g v^2 - m v^5 .$$
 
-A head of rank $R$ that already holds strengths $S = \sum \alpha$ learns one more direction, $w = v\kappa^2$, with the
-held ones following adiabatically, $v^3 = S + w$ [`component-flow`]:
+A head of rank $R$ that already holds strengths $S = \sum \alpha$ learns one more direction, $w =
+v\kappa^2$, with the held ones following adiabatically, $v^3 = S + w$ [`component-flow`]:
 
 $$\tau\dot w = 2w\,(g - m w)\,\frac{(S+w)^{4/3}}{S + \tfrac23 w},$$
 
-which is the scalar equation again for $S = 0$. In $v = (S+w)^{1/3}$ the right-hand side is a rational function, so
-both have an implicit solution $t(v)$ in elementary functions. Time is counted from the instant at which the
-solution *without* saturation would blow up ($S = 0$) or would pass full strength ($S > 0$); call that the age.
+which is the scalar equation again for $S = 0$. In $v = (S+w)^{1/3}$ the right-hand side is a rational
+function, so both have an implicit solution $t(v)$ in elementary functions. Time is counted from the instant
+at which the solution *without* saturation would blow up ($S = 0$) or would pass full strength ($S > 0$);
+call that the age.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def scalar_flow(v: Times, g: float, m: float) -> Times:
 
 
 def fallen(fraction: Times) -> Times:
-    r"""Share $2X - X^2$ of a direction's loss that is gone once it has the fraction $X$ of its strength [`drop`].
+    r"""Share $2X - X^2$ of its loss that a direction at the fraction $X$ of its strength saves [`drop`].
 
     For a head on its own $X = x^3$, $x = v/\alpha^{1/3}$.
     """
@@ -61,7 +62,7 @@ def clock_from(x: Times, log_rest: Times) -> Times:
 
 
 def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
-    r"""$t/\tau$ at which the scalar equation has come from `v0` to `v`, both in $(0, c)$ [`implicit-solution`]."""
+    r"""$t/\tau$ that the scalar equation takes from `v0` to `v`, both in $(0, c)$ [`implicit-solution`]."""
     c = (g / m) ** (1 / 3)
     for name, value in (("v0", v0), ("v", v)):
         if np.any(np.asarray(value) <= 0) or np.any(np.asarray(value) >= c):
@@ -70,7 +71,7 @@ def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
 
 
 def value_at(time: Times, v0: float, g: float, m: float) -> Times:
-    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$: the inverse of `time_to_reach` [`implicit-solution`]."""
+    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$, the inverse of that [`implicit-solution`]."""
     growth = Growth(g, m)
     start = time_to_reach(v0, v0, g, m) + clock(v0 / growth.final_value) / (g * growth.final_value)
     return growth.value(np.asarray(time, dtype=float) + start)
@@ -80,8 +81,8 @@ def value_at(time: Times, v0: float, g: float, m: float) -> Times:
 class Growth:
     r"""Growth of one direction to its strength $\alpha = g/m$ in a head that holds `held` $= S$ already.
 
-    The natural variable is $u = \ln\frac{X}{1-X}$ with $X = w/\alpha$; both the age and $\eta = \int v\,dt/\tau$ are
-    increasing and concave in it, so Newton's method from the left cannot fail.
+    The natural variable is $u = \ln\frac{X}{1-X}$ with $X = w/\alpha$; both the age and $\eta = \int
+    v\,dt/\tau$ are increasing and concave in it, so Newton's method from the left cannot fail.
     """
 
     drive: float
@@ -104,7 +105,7 @@ class Growth:
 
     @property
     def full_amplitude(self) -> float:
-        r"""The size of key and query at which the growth without saturation has age 0: $c$, or $\sqrt{\alpha/a}$."""
+        r"""Size of key and query where growth without saturation has age 0: $c$, or $\sqrt{\alpha/a}$."""
         return self.final_value if self.held == 0 else np.sqrt(self.strength / self.first_value)
 
     @property
@@ -114,7 +115,8 @@ class Growth:
         The others feel $g(1 - X)$, hence the drive $g$ for the time $\int (1 - X)\,dt$; that ends at age
 
         $$-\frac1{gc}\quad(S = 0),\qquad
-          \frac1{2g}\Big[-\frac2p - \frac3a F(p/a)\Big]_{a}^{b}\quad(S > 0,\ \text{logarithm at } p = a \text{ removed}).$$
+          \frac1{2g}\Big[-\frac2p - \frac3a F(p/a)\Big]_{a}^{b}\quad(S > 0,\ \text{logarithm at } p = a
+          \text{ removed}).$$
         """
         g, a, b = self.drive, self.first_value, self.final_value
         if self.held == 0:
@@ -125,7 +127,7 @@ class Growth:
 
     @property
     def stretch(self) -> float:
-        r"""$\eta - b\cdot$age long after saturation, $\eta$ zero where the unsaturated growth is full [`stretch`]."""
+        r"""$\eta - b\cdot$age long after saturation, with $\eta$ as in `eta` [`stretch`]."""
         if self.held == 0:
             return SATURATION / self.drive
         late = 45.0
@@ -134,9 +136,10 @@ class Growth:
     def age_at(self, u: Times) -> Times:
         r"""Age at which $\ln\frac{X}{1-X} = u$, in closed form [`implicit-solution`, `component-solution`].
 
-        For $S > 0$, with $p = (S + w)^{1/3}$ and up to the constant that makes it $\ln X/(2ga)$ at the start,
+        For $S > 0$, with $p = (S + w)^{1/3}$ and up to the constant that makes it $\ln X/(2ga)$ at the
+        start,
 
-        $$\frac{t}{\tau} = \frac1{2g}\Big[\frac{a^3 + 2b^3}{b^4}F\Big(\frac pb\Big) - \frac3a F\Big(\frac pa\Big)\Big].$$
+        $$\frac{t}{\tau} = \frac1{2g}\Big[\frac{a^3 + 2b^3}{b^4}F(p/b) - \frac3a F(p/a)\Big].$$
         """
         g, a, b, alpha = self.drive, self.first_value, self.final_value, self.strength
         log_rest = log_expit(-np.asarray(u, dtype=float))  # ln(1 - X), exact however close X is to 1
@@ -157,7 +160,7 @@ class Growth:
         return (self.held + 2 * w / 3) / (2 * self.drive * (self.held + w) ** (4 / 3))
 
     def eta(self, u: Times) -> Times:
-        r"""$\eta = \int v\,dt/\tau$, zero where the unsaturated growth is full: elementary logarithms only [`stretch`]."""
+        r"""$\eta = \int v\,dt/\tau$, zero where unsaturated growth is full: logarithms only [`stretch`]."""
         grown, rest = log_expit(u), log_expit(-np.asarray(u, dtype=float))
         if self.held == 0:
             return (grown - rest) / (3 * self.drive)

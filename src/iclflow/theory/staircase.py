@@ -1,18 +1,21 @@
 r"""The whole training curve of separate attention, from the initial weights alone.
 
 Training is a race between heads. On a plateau every free head follows its own integrable path
-(`theory.early_phase`); the one with the smallest blow-up time $T^*$ wins, takes the direction in which it has grown
-most, and saturates along the scalar equation (`theory.single_mode`) with matched asymptotics [`staircase`]
+(`theory.early_phase`); the one with the smallest blow-up time $T^*$ wins, takes the direction in which it
+has grown most, and saturates along the scalar equation (`theory.single_mode`) with matched asymptotics
+[`staircase`]
 
-$$t = t_0 + T^* + \frac{F(x)}{g c},\qquad L(t) = L_0 - \sum_{d\ \text{learned}} T_d^2\,(2X_d - X_d^2),\quad X_d = x_d^3 .$$
+$$t = t_0 + T^* + \frac{F(x)}{g c},\qquad L(t) = L_0 - \sum_d T_d^2\,(2X_d - X_d^2),\quad X_d = x_d^3 .$$
 
-The others have felt the drive of that direction for an effective time $T^* - 1/gc$ and go on without it. A head of
-rank $R > 1$ learns further directions at once, waiting only $\ln(1/\text{init})/(vg)$, because its value weight is
-large already [`within-head`]. A full head may turn to a better direction (`theory.rotation`).
+The others have felt the drive of that direction for an effective time $T^* - 1/gc$ and go on without it. A
+head of rank $R > 1$ learns further directions at once, waiting only $\ln(1/\text{init})/(vg)$, because its
+value weight is large already [`within-head`]. A full head may turn to a better direction
+(`theory.rotation`).
 
-The force on a plateau is known in closed form for a task with commuting covariances (`Directions`). For any other
-population (`Landscape`) and for a finite sample (`SampleLandscape`) it is the residual force $G_m$ at the best
-matrix of rank $m$; keys are seen in its left singular basis and queries in its right one [`empirical-staircase`].
+The force on a plateau is known in closed form for a task with commuting covariances (`Directions`). For any
+other population (`Landscape`) and for a finite sample (`SampleLandscape`) it is the residual force $G_m$ at
+the best matrix of rank $m$; keys are seen in its left singular basis and queries in its right one
+[`empirical-staircase`].
 """
 
 from collections.abc import Iterator
@@ -68,8 +71,8 @@ class Staircase:
 
     base: float
     events: tuple[Event, ...]
-    paths: tuple[tuple[tuple[float, EarlyPhase], ...], ...]  # a head: the plateaus it was free on, with their start
-    signs: tuple[int, ...]
+    paths: tuple[tuple[tuple[float, EarlyPhase], ...], ...]  # a head: starts and paths while it was free
+    signs: tuple[int, ...]  # of the grown value weights, 0 for heads that stay small
 
     @property
     def drop_times(self) -> Float[np.ndarray, " n"]:
@@ -84,7 +87,7 @@ class Staircase:
         return np.array([event.direction for event in self.events], dtype=int)
 
     @property
-    def levels(self) -> Float[np.ndarray, " n+1"]:
+    def levels(self) -> Float[np.ndarray, " levels"]:
         """The loss on every plateau, before the first event and after each."""
         return self.base - np.concatenate([[0.0], np.cumsum([event.saved for event in self.events])])
 
@@ -96,7 +99,10 @@ class Staircase:
     def loss(self, time: Times) -> Times:
         r"""$L(t)$ [`staircase`]."""
         time = np.asarray(time, dtype=float)
-        return self.base - sum(e.saved * e.growth.fallen_at(time - e.origin) for e in self.events)
+        loss = np.full(time.shape, self.base)
+        for event in self.events:
+            loss -= event.saved * event.growth.fallen_at(time - event.origin)
+        return loss
 
     def values(self, time: Times) -> Float[np.ndarray, "T H"]:
         """The value weight of every head, with its sign."""
@@ -119,7 +125,9 @@ class Staircase:
     def grown(own: list[Event], path: EarlyPhase, start: float, time: Times, sign: int) -> Times:
         """Early path and saturating growth, multiplied and divided by what they share, $1/g(T^* - t)$."""
         grown = np.cbrt(sum(e.growth.gained(time - e.origin) for e in own))
-        g, c = own[0].growth.drive, own[0].growth.final_value
+        first = own[0].growth
+        assert isinstance(first, Growth)  # a head must grow before it can turn
+        g, c = first.drive, first.final_value
         left = own[0].origin - time
         early = left * g * c > 1e-3
         values = sign * grown
@@ -145,7 +153,7 @@ class DirectionStage:
         return self.source.curvature
 
     def aligned(self, amplitude: Parts) -> "DirectionStage":
-        """The same plateau with directions of equal drive and curvature turned to where a head has grown most."""
+        """The same plateau, directions of equal drive and curvature turned to where a head has grown most."""
         left, right = self.left, self.right
         for group in self.ties:
             turn = np.linalg.svd(amplitude[:, group])[2].T
@@ -158,7 +166,10 @@ class DirectionStage:
         """Free directions that nothing but the initial weights tells apart."""
         free = np.flatnonzero(~self.learned)
         g, m = self.source.drive[free], self.source.curvature[free]
-        near = lambda x: np.abs(x[:, None] - x) <= 1e-9 * x
+
+        def near(x):
+            return np.abs(x[:, None] - x) <= 1e-9 * x
+
         same = near(g) & near(m)
         return [free[row] for n, row in enumerate(same) if row.sum() > 1 and not same[n, :n].any()]
 
@@ -168,17 +179,17 @@ class DirectionStage:
     def saved(self, j: int) -> float:
         return float(self.source.saved[j])
 
-    def learn(self, j: int, leave: int | None = None) -> "DirectionStage":
-        learned = self.learned.copy()
-        learned[j] = True
-        if leave is not None:
-            learned[leave] = False
-        return replace(self, learned=learned)
+    def learn(self, j: int) -> "DirectionStage":
+        return replace(self, learned=self.learned | (np.arange(len(self.learned)) == j))
+
+    def exchange(self, old: int, new: int) -> "DirectionStage":
+        after = self.learn(new)
+        return replace(after, learned=after.learned & (np.arange(len(self.learned)) != old))
 
 
 @dataclass(frozen=True)
 class ResidualStage:
-    """A plateau of any landscape: the best matrix of a rank, and the singular pairs of the force that is left."""
+    """A plateau of any landscape: the best matrix of a rank and the singular pairs of the force left."""
 
     source: Landscape | SampleLandscape
     rank: int = 0
@@ -206,7 +217,9 @@ class ResidualStage:
 
     @cached_property
     def curvature(self) -> Vector:
-        along = lambda l, r: np.sum(np.outer(l, r) * (self.source.cross - self.source.force(np.outer(l, r))))
+        def along(l, r):
+            return np.sum(np.outer(l, r) * (self.source.cross - self.source.force(np.outer(l, r))))
+
         return np.array([along(l, r) for l, r in zip(self.left.T, self.right.T, strict=True)])
 
     def aligned(self, _: Parts) -> "ResidualStage":
@@ -236,10 +249,10 @@ class Head:
     value: float
     key: Parts
     query: Parts
+    unused: Float[np.ndarray, "R R"]  # projector on the ranks that hold nothing
     sign: int = 0  # of the value weight, once it has grown
     cube: float = 0.0  # v^3 of the grown head
     held: list[int] = field(default_factory=list)
-    unused: Float[np.ndarray, "R R"] | None = None  # projector on the ranks that hold nothing
     leaning: dict[int, float] = field(default_factory=dict)  # parts along directions it may turn to
     paths: list[tuple[float, EarlyPhase]] = field(default_factory=list)
 
@@ -257,6 +270,14 @@ class Head:
     def set_parts(self, stage: Stage, k: Parts, q: Parts) -> None:
         self.key, self.query = k @ stage.left.T, q @ stage.right.T
 
+    def extend(self, stage: Stage, drive: Vector, eta: float) -> None:
+        r"""Let the unused ranks of a grown head grow by $\eta$; none passes full strength."""
+        k, q = self.parts(stage)
+        k, q = grow(self.unused @ k, self.sign * self.unused @ q, drive, eta)
+        full = np.cbrt(np.where(drive > 0, drive / stage.curvature, np.inf))
+        limit = np.minimum(1.0, full / np.maximum(np.linalg.norm(k, axis=0), 1e-300))
+        self.set_parts(stage, limit * k, limit * self.sign * q)
+
     def amplitude(self, stage: Stage, sign: int) -> Parts:
         """The growing half of key and query, in the ranks that hold nothing."""
         k, q = self.parts(stage)
@@ -264,14 +285,38 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What could happen next, with what is needed to carry it out."""
+class Learning:
+    """A head may learn a direction: the stage's slot, and the amplitude along it when the plateau began."""
 
     event: Event
+    growth: Growth
     stage: Stage
     slot: int
-    lead: float = 0.0  # amplitude along the slot when the plateau began
-    leave: int | None = None
+    lead: float
+
+    def carry_out(self, head: Head) -> Stage:
+        settle(head, self)
+        return self.stage.learn(self.slot)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A head may leave one direction for another."""
+
+    event: Event
+    stage: DirectionStage
+    old: int
+    new: int
+
+    def carry_out(self, head: Head) -> Stage:
+        strength = self.stage.source.strength
+        head.held[head.held.index(self.old)] = self.new
+        head.cube += float(strength[self.new] - strength[self.old])
+        head.leaning = {j: lean for j, lean in head.leaning.items() if j != self.new}
+        return self.stage.exchange(self.old, self.new)
+
+
+Candidate = Learning | Turn
 
 
 def staircase(
@@ -280,16 +325,17 @@ def staircase(
     r"""Predict the gradient flow from small initial weights, in the paper's units [`staircase`].
 
     `source` is a task or its `Directions`, `Landscape` or `SampleLandscape`. With $O$ outputs `v` is
-    $\operatorname{tr}V_i/\sqrt O$. Heads of total rank $HR < D$ learn only $HR$ directions. The prediction sharpens as
-    the initial weights shrink; it is poor where two heads or two directions nearly tie.
+    $\operatorname{tr}V_i/\sqrt O$. Heads of total rank $HR < D$ learn only $HR$ directions. The prediction
+    sharpens as the initial weights shrink; it is poor where two heads or two directions nearly tie.
     """
     v, K, Q = (np.asarray(x, dtype=float) for x in (v, K, Q))
     check_shapes(v, K, Q)
     stage, base = opening(source)
     if K.shape[2] != len(stage.left):
         raise BadInput(f"K: has {K.shape[2]} token dimensions, must have dim = {len(stage.left)}")
-    heads = [Head(v[h], K[h], Q[h], unused=np.eye(K.shape[1])) for h in range(len(v))]
-    events, now = [], 0.0
+    heads = [Head(float(v[h]), K[h], Q[h], np.eye(K.shape[1])) for h in range(len(v))]
+    events: list[Event] = []
+    now = 0.0
     while True:
         for head in heads:
             if head.free:
@@ -298,7 +344,11 @@ def staircase(
         if best is None:
             break
         events.append(best.event)
-        stage, now = carry_out(best, stage, heads, now)
+        until = max(now, best.event.switch)
+        for h, head in enumerate(heads):
+            if h != best.event.head:
+                wait(head, stage, until - now)
+        stage, now = best.carry_out(heads[best.event.head]), until
     return Staircase(
         base, tuple(events), tuple(tuple(head.paths) for head in heads), tuple(head.sign for head in heads)
     )
@@ -308,16 +358,18 @@ def opening(source: Source) -> tuple[Stage, float]:
     """The first plateau, at zero, and its loss."""
     if isinstance(source, Task):
         source = found if (found := directions(source)).commuting else landscape(source)
-    if isinstance(source, Directions):
-        if not source.commuting:
-            raise BadInput("source: directions of covariances that do not commute do not fix the dynamics;"
-                           " give the landscape instead")  # fmt: skip
-        unlearned = np.zeros(len(source.drive), dtype=bool)
-        return DirectionStage(source, source.left, source.right, unlearned), float(source.base)
-    return ResidualStage(source), float(source.base)
+    if not isinstance(source, Directions):
+        return ResidualStage(source), float(source.base)
+    if not source.commuting:
+        raise BadInput(
+            "source: directions of covariances that do not commute do not fix the dynamics; give the landscape instead"
+        )
+    unlearned = np.zeros(len(source.drive), dtype=bool)
+    return DirectionStage(source, source.left, source.right, unlearned), float(source.base)
 
 
 def candidates(stage: Stage, heads: list[Head], now: float) -> Iterator[Candidate]:
+    """What each head would do next if no other were faster."""
     if not stage.drive.any():
         return
     for h, head in enumerate(heads):
@@ -339,97 +391,83 @@ def new_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate
     slot = first_full(size, np.cbrt(stage.drive / stage.curvature), stage.drive)
     growth = Growth(float(stage.drive[slot]), float(stage.curvature[slot]))
     event = Event("new-head", h, stage.label(slot), now + path.time, growth, stage.saved(slot))
-    yield Candidate(event, stage, slot, float(size[slot]))
+    yield Learning(event, growth, stage, slot, float(size[slot]))
+
+
+def within_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
+    """A grown head fills its unused ranks one by one; a direction grows there at the rate $v g_d$."""
+    stage = stage.aligned(head.amplitude(stage, head.sign))
+    size = np.linalg.norm(head.amplitude(stage, head.sign), axis=0)
+    if not np.any((size > 0) & (stage.drive > 0)):
+        return
+    value = float(np.cbrt(head.cube))
+    slot = first_full(size, np.sqrt(stage.drive / stage.curvature / value), stage.drive)
+    growth = Growth(float(stage.drive[slot]), float(stage.curvature[slot]), head.cube)
+    delay = np.log(growth.full_amplitude / size[slot]) / (growth.drive * value)
+    event = Event("within-head", h, stage.label(slot), float(now + delay), growth, stage.saved(slot))
+    yield Learning(event, growth, stage, slot, float(size[slot]))
 
 
 def first_full(size: Vector, full: Vector, drive: Vector) -> int:
+    r"""The direction that reaches its full amplitude at the smallest $\eta$."""
     grows = (size > 0) & (drive > 0)
     eta = np.full(len(drive), np.inf)
     eta[grows] = np.log(full[grows] / size[grows]) / drive[grows]
     return int(np.argmin(eta))
 
 
-def within_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
-    """A grown head with unused ranks fills them one after the other, each growing at the rate $v g_d$."""
-    stage = stage.aligned(head.amplitude(stage, head.sign))
-    size = np.linalg.norm(head.amplitude(stage, head.sign), axis=0)
-    grows = np.flatnonzero((size > 0) & (stage.drive > 0))
-    growths = [Growth(float(stage.drive[j]), float(stage.curvature[j]), head.cube) for j in grows]
-    for slot, growth in zip(grows, growths, strict=True):
-        delay = np.log(growth.full_amplitude / size[slot]) / (growth.drive * growth.first_value)
-        event = Event("within-head", h, stage.label(slot), now + delay, growth, stage.saved(slot))
-        yield Candidate(event, stage, int(slot), float(size[slot]))
-
-
 def turns(stage: DirectionStage, h: int, head: Head, now: float) -> Iterator[Candidate]:
-    """A full head leaves a direction for a free one that saves more loss."""
-    d, value = stage.source, np.cbrt(head.cube)
-    for j in np.flatnonzero(~stage.learned):
-        for i in head.held:
-            lean = head.leaning.get(int(j), 0.0)
-            if better(d, j, i) and lean > 0:
-                others = tuple(o for o in head.held if o != i)
-                delay = np.log(value / lean) / rotation_rate(d, i, j, value)
-                saved = float(d.saved[j] - d.saved[i])
-                event = Event("rotation", h, int(j), now + delay, rotation(d, i, int(j), others), saved)
-                yield Candidate(event, stage, int(j), leave=i)
-
-
-def carry_out(best: Candidate, stage: Stage, heads: list[Head], now: float) -> tuple[Stage, float]:
-    """Bring every head to the moment at which the winner's direction is switched off for the others."""
-    event = best.event
-    until = max(now, event.switch)
-    for h, head in enumerate(heads):
-        if h != event.head:
-            wait(head, stage, until - now)
-    if event.kind == "rotation":
-        turn_round(heads[event.head], best)
-        return stage.learn(best.slot, best.leave), until
-    settle(heads[event.head], best)
-    return best.stage.learn(best.slot), until
+    """A full head leaves a direction for a free one that saves more loss: the quickest such turn."""
+    d, value = stage.source, float(np.cbrt(head.cube))
+    pairs = [(i, j) for j in head.leaning if not stage.learned[j] for i in head.held if better(d, j, i)]
+    if not pairs:
+        return
+    delays = [float(np.log(value / head.leaning[j])) / rotation_rate(d, i, j, value) for i, j in pairs]
+    i, j = pairs[int(np.argmin(delays))]
+    orbit = rotation(d, i, j, tuple(o for o in head.held if o != i))
+    saved = float(d.saved[j] - d.saved[i])
+    yield Turn(Event("rotation", h, j, now + min(delays), orbit, saved), stage, i, j)
 
 
 def wait(head: Head, stage: Stage, time: float) -> None:
-    """What a head does while another one learns."""
+    """What a head does until the direction that another one learns is switched off."""
     if head.free:
         head.value, k, q = head.paths[-1][1].weights(time)
         head.set_parts(stage, k, q)
         return
     value = np.cbrt(head.cube)
     if not head.full:
-        k, q = head.parts(stage)
-        k, q = grow(k, head.sign * q, stage.drive, value * time)
-        head.set_parts(stage, k, head.sign * q)
-    head.leaning = {j: lean for j, lean in head.leaning.items() if stage.drive[j] > 0}
-    for j in head.leaning:
-        head.leaning[j] *= np.exp(time * max(rotation_rate(stage.source, i, j, value) for i in head.held))
+        head.extend(stage, stage.drive, value * time)
+    if isinstance(stage, DirectionStage):
+        head.leaning = {
+            j: lean * np.exp(time * max(rotation_rate(stage.source, i, j, value) for i in head.held))
+            for j, lean in head.leaning.items()
+            if not stage.learned[j]
+        }
 
 
-def settle(head: Head, best: Candidate) -> None:
-    r"""The winner holds its direction; its unused ranks have grown by the whole $\eta$ of the event [`within-head`]."""
-    stage, slot, growth = best.stage, best.slot, best.event.growth
+def settle(head: Head, learning: Learning) -> None:
+    r"""The winner holds its direction; its unused ranks have grown by the event's $\eta$ [`within-head`]."""
+    stage, slot, growth, lead = learning.stage, learning.slot, learning.growth, learning.lead
     head.sign = head.paths[-1][1].sign if head.free else head.sign
-    rank = head.amplitude(stage, head.sign)[:, slot] / best.lead
-    k, q = head.parts(stage)
-    q = head.sign * q
+    rank = head.amplitude(stage, head.sign)[:, slot] / lead
+    if isinstance(stage, DirectionStage):
+        lean(head, stage, learning, rank)
     head.held.append(slot)
     head.cube = growth.held + growth.strength
-    if isinstance(stage, DirectionStage):
-        for j in np.flatnonzero(~stage.learned):
-            if better(stage.source, j, slot):
-                part = residual_amplitude(stage.source, slot, int(j), growth, best.lead, rank @ k[:, j], rank @ q[:, j])
-                head.leaning[int(j)] = max(part, head.leaning.get(int(j), 0.0))
     head.unused = head.unused - np.outer(rank, rank)
-    if head.full:
-        return
-    eta = np.log(growth.full_amplitude / best.lead) / growth.drive
-    eta += growth.stretch + growth.final_value * growth.switch_age
-    k, q = grow(k, q, np.where(np.arange(len(stage.drive)) == slot, 0.0, stage.drive), eta)
-    head.set_parts(stage, head.unused @ k, head.sign * head.unused @ q)
+    if not head.full:
+        eta = np.log(growth.full_amplitude / lead) / growth.drive
+        eta += growth.stretch + growth.final_value * growth.switch_age
+        head.extend(stage, np.where(np.arange(len(stage.drive)) == slot, 0.0, stage.drive), eta)
 
 
-def turn_round(head: Head, best: Candidate) -> None:
-    d = best.stage.source
-    head.held[head.held.index(best.leave)] = best.slot
-    head.cube += float(d.strength[best.slot] - d.strength[best.leave])
-    head.leaning = {j: lean for j, lean in head.leaning.items() if j != best.slot}
+def lean(head: Head, stage: DirectionStage, learning: Learning, rank: Float[np.ndarray, " R"]) -> None:
+    """Note what the rank that is taken holds of every better direction: the seeds of a turn."""
+    d, slot = stage.source, learning.slot
+    k, q = head.parts(stage)
+    for j in np.flatnonzero(~stage.learned).tolist():
+        if better(d, j, slot):
+            seeds = float(rank @ k[:, j]), float(head.sign * rank @ q[:, j])
+            part = residual_amplitude(d, slot, j, learning.growth, learning.lead, *seeds)
+            head.leaning[j] = max(part, head.leaning.get(j, 1e-300))

@@ -51,20 +51,17 @@ class White(NamedTuple):
 def white_landscape(task: Task) -> White:
     """The white numbers of a task, or an error if it is not white."""
     scene = landscape(task)
-    values = [white_value(m) for m in (scene.cross, scene.context, scene.query)]
-    if None in values:
-        field, given = (
-            ("spectrum", task.spectrum) if values[2] is None else ("task_spectrum", task.task_spectrum)
-        )
-        raise BadInput(f"{field}: {given!r} must be white, with all eigenvalues equal, for the closed form")
-    cross, context, query = values
+    for field, matrix in (("spectrum", scene.query), ("task_spectrum", scene.cross)):
+        if not is_white(matrix):
+            given = getattr(task, field)
+            raise BadInput(f"{field}: {given!r} must be white, with all eigenvalues equal, for the closed form")
+    cross, context, query = (float(matrix[0, 0]) for matrix in (scene.cross, scene.context, scene.query))
     width = float(np.sqrt(task.out_dim * task.dim))
     return White(width * cross, context * query, width, scene)
 
 
-def white_value(matrix: Float[np.ndarray, "D D"]) -> float | None:
-    value = float(np.trace(matrix)) / len(matrix)
-    return value if np.abs(matrix - value * np.eye(len(matrix))).max() <= 1e-12 * value else None
+def is_white(matrix: Float[np.ndarray, "D D"]) -> bool:
+    return bool(np.abs(matrix - matrix[0, 0] * np.eye(len(matrix))).max() <= 1e-12 * matrix[0, 0])
 
 
 def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
@@ -110,9 +107,7 @@ def balanced_gain(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Fl
     return 1 / ((1 - fading) / white.final + white.width / alpha * fading)
 
 
-def paper_gain(
-    dim: int, context: int, initial: float, time: Float[np.ndarray, " T"]
-) -> Float[np.ndarray, " T"]:
+def paper_gain(dim: int, context: int, initial: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     r"""Eq. 10 as printed, for $\Lambda = \Omega = I$ and one output [`white-paper`].
 
     $$\sigma(t) = \frac{e^{2\sqrt D t/\tau}}{(1 + (1+D)/N)(e^{2\sqrt D t/\tau} - 1) + \sqrt D/w_{init}^2}$$
@@ -124,9 +119,7 @@ def paper_gain(
     return 1 / ((1 + (1 + dim) / context) * (1 - fading) + np.sqrt(dim) / initial**2 * fading)
 
 
-def single_head_gain(
-    task: Task, value: float, trace: float, time: Float[np.ndarray, " T"]
-) -> Float[np.ndarray, " T"]:
+def single_head_gain(task: Task, value: float, trace: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     r"""$\sigma(t)$ of a single head [`white-single-head`].
 
     It starts at $v$ = `value` and $y = \operatorname{tr}U/\sqrt D$ = `trace`. The hyperbola $a^2 - y^2 = \pm
@@ -143,9 +136,7 @@ def single_head_gain(
     rho = np.hypot(s, kappa)
     upper, lower = s / (kappa + rho), -(kappa + rho) / s
     fading = np.exp(-2 * rho * np.asarray(time, dtype=float))
-    x = (upper * (start - lower) + lower * (upper - start) * fading) / (
-        (start - lower) + (upper - start) * fading
-    )
+    x = (upper * (start - lower) + lower * (upper - start) * fading) / ((start - lower) + (upper - start) * fading)
     return K * x / (1 - x**2) / width
 
 
@@ -162,7 +153,5 @@ def half_time(task: Task, alpha: float, fraction: float = 0.5) -> float:
         raise BadInput(f"fraction: {fraction} must lie between 0 and 1")
     ratio = white.width * white.final / alpha if alpha > 0 else 0.0
     if ratio <= 1:
-        raise BadInput(
-            f"alpha: {alpha} must be positive and below its final value {white.width * white.final:.4g}"
-        )
+        raise BadInput(f"alpha: {alpha} must be positive and below its final value {white.width * white.final:.4g}")
     return float(np.log(fraction / (1 - fraction) * (ratio - 1)) / (2 * white.drive))

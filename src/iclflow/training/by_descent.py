@@ -9,7 +9,6 @@ import numpy as np
 
 from iclflow.config import Training
 from iclflow.engines.descent import RULES, descend
-from iclflow.engines.horizon import rough_end
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.reach import stable_step
 from iclflow.engines.token_loss import TokenLoss
@@ -17,6 +16,7 @@ from iclflow.engines.verdict import Verdict, judge_descent
 from iclflow.models import Weights
 from iclflow.progress import Report
 from iclflow.training.feeding import feeder
+from iclflow.training.horizon import expected_end
 from iclflow.training.plan import Plan, Walked, finite_or_none
 
 __all__ = ["walk"]
@@ -64,7 +64,7 @@ class Sizes:
         if training.steps is None:
             self.floor = plan.floor(loss) if exact else None
             start = part if exact else plan.trained_part(plan.initial(seed), "label")
-            end = rough_end(guide, start, plan.rate, plan.label_only)
+            end = expected_end(plan, guide, start)
             self.steps = min(int(np.ceil(3 * end / (plan.rate * self.lr))), MOST_STEPS)
         self.goal = -math.inf if self.floor is None else plan.goal(self.floor, self.zero)
         if exact and training.optimizer == "sgd" and self.lr > self.stable:

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from iclflow.engines.flow import FlowTrajectory, flow
-from iclflow.engines.horizon import rough_end
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.verdict import Verdict
 from iclflow.models import Weights
 from iclflow.progress import Report
+from iclflow.training.horizon import expected_end
 from iclflow.training.plan import Plan, Walked
 
 __all__ = ["walk"]
@@ -20,7 +20,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report)
     start = 0.0 if plan.earlier is None else float(plan.earlier.time.values[-1])
     floor, zero = plan.floor(loss), plan.zero_loss(loss)
     goal = plan.goal(floor, zero) if training.time is None else -np.inf
-    end = 3 * rough_end(loss, part, plan.rate, plan.label_only) if training.time is None else start + training.time
+    end = start + training.time if training.time is not None else 3 * expected_end(plan, loss, part)
     trajectory = flow(
         jax.tree.map(jnp.asarray, loss),
         {name: jnp.asarray(array) for name, array in part.items()},

@@ -57,7 +57,11 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.task, self.model, self.training = self.experiment.task, self.experiment.model, self.experiment.training
+        self.task, self.model, self.training = (
+            self.experiment.task,
+            self.experiment.model,
+            self.experiment.training,
+        )
         self.engine, self.reason = choose(self.experiment)
         self.normalize = self.task.normalize or ("none" if self.model.softmax else "context")
         self.rate = clock_rate(self.task, self.model)
@@ -84,7 +88,9 @@ class Plan:
         if self.own is not None:
             return [name.replace("sequences", "loss") for name in self.own.tests]
         exact = self.experiment.population and self.engine != "tokens" and self.task.icl_fraction < 1
-        wanted = exact or (self.training.test_samples > 0 and not (self.experiment.population and self.engine == "tokens"))
+        wanted = exact or (
+            self.training.test_samples > 0 and not (self.experiment.population and self.engine == "tokens")
+        )
         return ["loss_icl", "loss_iwl"] if wanted else []
 
     @cached_property

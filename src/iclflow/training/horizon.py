@@ -1,8 +1,9 @@
-r"""A rough idea of when training ends, from moments and initial weights: the cap of runs that stop when settled.
+r"""When a run is expected to end: a third of the cap of runs that stop when settled.
 
-Near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of about
-$1/(\sigma\epsilon)$ to escape with separate key and query and $\ln(1/\epsilon)/\sigma$ with merged ones; at the end
-the slowest direction relaxes. Good to a small factor, and meant for nothing else: `icl.predict` is the theory.
+Where theory predicts the last drop from the initial weights it is asked. Elsewhere (shared tasks, own data) a rule of
+thumb serves: near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of
+about $1/(\sigma\epsilon)$ to escape with separate key and query and $\ln(1/\epsilon)/\sigma$ with merged ones. At the
+end the slowest direction relaxes.
 """
 
 import numpy as np
@@ -12,18 +13,34 @@ from iclflow.config import Model
 from iclflow.data.moments import Moments
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.reach import balanced_weights, best_matrix, components, pseudo_inverse, search
-from iclflow.models import Weights, kind, take
+from iclflow.errors import BadInput
+from iclflow.models import Weights, kind, put_back, take
+from iclflow.prediction import predict
+from iclflow.training.plan import Plan
 
-__all__ = ["rough_end"]
+__all__ = ["expected_end"]
 
 
-def rough_end(loss: MomentLoss, part: Weights, rate: float, label_only: bool) -> float:
+def expected_end(plan: Plan, loss: MomentLoss, part: Weights) -> float:
     """Expected time of the last drop and its relaxation, in t/tau."""
+    return last_drop(plan, loss, part) + relaxation(loss, plan.rate)
+
+
+def last_drop(plan: Plan, loss: MomentLoss, part: Weights) -> float:
+    if plan.label_only:
+        empty = {
+            name: np.zeros(s)
+            for name, s in kind(loss.model).shapes(loss.model, plan.task.dim, plan.task.out_dim).items()
+        }
+        weights = put_back(loss.model, empty, part, plan.task.dim, loss.moments.blocks)
+        try:
+            return float(max(predict(plan.task, loss.model, weights=weights).drop_times, default=0.0))
+        except BadInput:  # outside the range of theory, such as a covariance without full rank
+            pass
     size = max(typical_size(part), 1e-12)
-    forces = plateau_forces(loss, label_only)
     algebraic = loss.model.kind == "separate"
-    waits = [rate / (f * size) if algebraic else rate * np.log(2 + 1 / size) / f for f in forces]
-    return float(sum(waits) + relaxation(loss, rate))
+    forces = plateau_forces(loss, plan.label_only)
+    return float(sum(plan.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
 
 
 def typical_size(part: Weights) -> float:

@@ -77,7 +77,8 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [
-            f"seed {self.seed}: theory from the {self.source}'s moments; largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}",
+            f"seed {self.seed}: theory from the {self.source}'s moments;"
+            f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}",
             "  drop   predicted t/tau   observed   error   head (predicted, observed)",
         ]
         for number, d in enumerate(self.drops, 1):
@@ -86,9 +87,8 @@ class Comparison:
         lines.append("  plateau   observed   predicted      start     length   predicted length")
         for number, p in enumerate(self.plateaus, 1):
             length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
-            lines.append(
-                f"  {number:7d} {p.observed_level:10.5f} {p.predicted_level:11.5f} {p.start:10.1f} {p.length:10.1f} {length:>18}"
-            )
+            levels = f"{p.observed_level:10.5f} {p.predicted_level:11.5f}"
+            lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f} {length:>18}")
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ refused in a fraction of a second.
 
 import difflib
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -323,24 +324,46 @@ class Experiment(Record):
 
 def check_together(task: Task, model: Model, training: Training, data: str | None) -> None:
     """Refuse combinations that have no meaning, each in one line."""
+    complaints = (*model_complaints(task, model, training, data), *engine_complaints(training, data))
+    for complaint in complaints:
+        raise ValueError(complaint)
+
+
+def model_complaints(task: Task, model: Model, training: Training, data: str | None) -> Iterator[str]:
     fresh = data is None and training.samples == math.inf
-    for broken, message in (
-        (isinstance(model, Separate) and model.rank > task.dim, f"rank: {getattr(model, 'rank', 0)} must be at most dim = {task.dim}"),
-        (model.kind == "mlp" and task.out_dim > 1, f"out_dim: {task.out_dim} must be 1 for the mlp, whose cubic feature holds one label"),
-        (model.softmax and training.engine in ("moments", "flow"), f"engine: {training.engine!r} must be 'tokens' or 'auto' with softmax, which moments cannot express"),
-        (model.softmax and task.normalize == "context", "normalize: 'context' must be 'none' or 'tokens' with softmax, which has scale 1"),
-        (training.steps is not None and training.time is not None, "time: belongs to the flow and steps to descent; give one of them"),
-        (training.time is not None and training.engine in ("moments", "tokens"), f"time: belongs to the flow; engine {training.engine!r} takes steps"),
-        (training.engine == "flow" and training.steps is not None, "steps: belongs to descent; the flow takes time"),
-        (training.engine == "flow" and training.lr is not None, "lr: belongs to descent; the flow has none"),
-        (training.time is not None and training.lr is not None, "lr: belongs to descent, time to the flow; give one of them"),
-        (training.engine == "flow" and training.optimizer != "sgd", f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"),
-        (training.engine in ("moments", "flow") and training.batch is not None, f"batch: needs engine 'tokens', not {training.engine!r}"),
-        (training.engine == "flow" and training.dtype == "float32", "dtype: 'float32' must be 'float64' with the flow"),
-        (fresh and (training.engine == "tokens" or model.softmax) and training.batch is None, "batch: fresh samples for the tokens engine need a batch size; or give samples"),
-        (not fresh and training.batch is not None and data is None and training.batch > training.samples, f"batch: {training.batch} must be at most samples = {training.samples}"),
-        (data is not None and training.samples != math.inf, "samples: come from the data file; do not give both"),
-        (data is not None and training.test_samples > 0, "test_samples: come from the data file; do not give both"),
-    ):  # fmt: skip
-        if broken:
-            raise ValueError(message)
+    if isinstance(model, Separate) and model.rank > task.dim:
+        yield f"rank: {model.rank} must be at most dim = {task.dim}"
+    if model.kind == "mlp" and task.out_dim > 1:
+        yield f"out_dim: {task.out_dim} must be 1 for the mlp, whose cubic feature holds one label"
+    if model.softmax and training.engine in ("moments", "flow"):
+        yield f"engine: {training.engine!r} must be 'tokens' or 'auto' with softmax, which moments cannot express"
+    if model.softmax and training.time is not None:
+        yield "time: belongs to the flow, which needs moments; softmax takes steps"
+    if model.softmax and task.normalize == "context":
+        yield "normalize: 'context' must be 'none' or 'tokens' with softmax, which has scale 1"
+    if fresh and (training.engine == "tokens" or model.softmax) and training.batch is None:
+        yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
+
+
+def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
+    engine = training.engine
+    if training.steps is not None and training.time is not None:
+        yield "time: belongs to the flow and steps to descent; give one of them"
+    if training.time is not None and engine in ("moments", "tokens"):
+        yield f"time: belongs to the flow; engine {engine!r} takes steps"
+    if engine == "flow" and training.steps is not None:
+        yield "steps: belongs to descent; the flow takes time"
+    if training.lr is not None and (engine == "flow" or training.time is not None):
+        yield "lr: belongs to descent; the flow has none"
+    if engine == "flow" and training.optimizer != "sgd":
+        yield f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"
+    if engine == "flow" and training.dtype == "float32":
+        yield "dtype: 'float32' must be 'float64' with the flow"
+    if engine in ("moments", "flow") and training.batch is not None:
+        yield f"batch: needs engine 'tokens', not {engine!r}"
+    if data is None and training.batch is not None and training.batch > training.samples:
+        yield f"batch: {training.batch} must be at most samples = {training.samples}"
+    if data is not None and training.samples != math.inf:
+        yield "samples: come from the data file; do not give both"
+    if data is not None and training.test_samples > 0:
+        yield "test_samples: come from the data file; do not give both"

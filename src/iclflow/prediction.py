@@ -20,7 +20,7 @@ from iclflow.theory import in_weight, merged
 from iclflow.theory.landscape import Landscape, landscape
 from iclflow.theory.separate import SampleLandscape
 from iclflow.theory.staircase import staircase
-from iclflow.theory.units import to_paper_weights
+from iclflow.units import to_paper_weights
 
 __all__ = ["Prediction", "predict"]
 
@@ -97,11 +97,8 @@ def staircase_prediction(source: Task | SampleLandscape, weights: Weights, task:
 
 def drop_prediction(scene: Landscape, weights: Weights, task: Task) -> Prediction:
     dim, v = task.dim, label_values(weights, task)
-    if "first" in weights:
-        U = weights["first"].reshape(-1, dim, dim)
-    else:
-        U = weights["key_query"][:, :dim, :dim]
-    start = merged.alignment(scene, v, U)
+    matrices = weights["first"].reshape(-1, dim, dim) if "first" in weights else weights["key_query"][:, :dim, :dim]
+    start = merged.alignment(scene, v, matrices)
     course = lambda times: merged.course(scene, start.alpha, np.asarray(times, dtype=float))
     return Prediction(
         levels=np.array([scene.base, merged.lowest_loss(scene)]),

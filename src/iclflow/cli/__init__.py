@@ -25,6 +25,8 @@ app = App(
     result_action="return_value",
 )
 app.command("iclflow.cli.train:train", name="train")
+app.command("iclflow.cli.theory:theory", name="theory")
+app.command("iclflow.cli.verify:verify", name="verify")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

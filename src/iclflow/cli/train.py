@@ -134,7 +134,5 @@ def report(run: Any, where: Path, json: bool) -> None:
     numbers = ", ".join("nan" if x is None else f"{x:.4g}" for x in ends[:8]) + (", .." if len(ends) > 8 else "")
     why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")
     status = run.status if run.status == "ok" else f"{run.status} ({why})"
-    print(
-        f"{where}: {status}; loss {first:.4g} -> {numbers} in {run.summary['steps_done']} steps of {run.summary['engine']}"
-        f" ({run.summary['engine_reason']}), {run.summary['seconds']:.2f} s"
-    )
+    way = f"{run.summary['steps_done']} steps of {run.summary['engine']} ({run.summary['engine_reason']})"
+    print(f"{where}: {status}; loss {first:.4g} -> {numbers} in {way}, {run.summary['seconds']:.2f} s")

@@ -2,7 +2,8 @@ r"""Moments of the population, exact.
 
 Label blocks, every sequence with its own task [`population-moments`]: with $\beta_o = \nu\sum_n y_{n,o} x_n$,
 
-$$E[\beta_o\beta_{o'}'] = \delta_{oo'}\big[(k_{nn}+k_n)\Lambda\Omega\Lambda + k_n(\operatorname{tr}\Lambda\Omega+\sigma^2)\Lambda\big],
+$$E[\beta_o\beta_{o'}'] =
+  \delta_{oo'}\big[(k_{nn}+k_n)\Lambda\Omega\Lambda + k_n(\operatorname{tr}\Lambda\Omega+\sigma^2)\Lambda\big],
   \quad E[y_o\beta_{o'}x_q'] = \delta_{oo'}\, j_n \Lambda\Omega\Lambda,$$
 
 where $k_{nn}, k_n, k_0 = E[\nu^2 n^2], E[\nu^2 n], E[\nu^2]$ and $j_n, j_0 = E[\nu n], E[\nu]$ average over context

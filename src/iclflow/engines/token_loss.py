@@ -34,14 +34,16 @@ class TokenLoss(eqx.Module):
     prefix_loss: bool = eqx.field(static=True)
 
     def loss_and_gradient(self, part: Part, feed: Array | None = None) -> tuple[Float[Array, ""], Part]:
-        if feed is None:
-            sequences = self.sequences
-        else:
-            sequences = feed if self.sequences is None else self.sequences[feed]
-        loss, gradient = jax.value_and_grad(self.mean_loss)(part, sequences)
+        loss, gradient = jax.value_and_grad(self.mean_loss)(part, self.fed(feed))
         if self.mask is not None:
             gradient = {name: self.mask[name] * array for name, array in gradient.items()}
         return loss, gradient
+
+    def fed(self, feed: Array | None) -> Float[Array, "P N+1 E"]:
+        """All sequences, the rows that were asked for, or the sequences that were given."""
+        if feed is None:
+            return self.sequences
+        return feed if self.sequences is None else self.sequences[feed]
 
     def test_losses(self, part: Part) -> Float[Array, " tests"]:
         return jnp.array([self.mean_loss(part, sequences) for sequences in self.tests])

@@ -66,7 +66,7 @@ def to_convolutional(weights: Weights, out_dim: int = 1) -> Weights:
 
 def from_convolutional(networks: Weights) -> Weights:
     """The separate attention that a sum of convolutional networks is equal to."""
-    heads, rank, dim = networks["kernel"].shape
+    heads, _, dim = networks["kernel"].shape
     value = np.zeros((heads, dim + 1, dim + 1))
     value[:, dim, dim] = networks["scale"]
     pad = lambda array: np.pad(array, [(0, 0), (0, 0), (0, 1)])

@@ -3,7 +3,7 @@ r"""Initial weights, by law.
 | law | what is drawn |
 | --- | --- |
 | `entry` | every entry $N(0, \text{init}^2)$, vector blocks zero |
-| `public` | merged, mlp: as `entry`; separate: std init / sqrt(entries of the stacked array); vector blocks zero for the last output only |
+| `public` | as `entry`, but separate: std init / sqrt(size of the array); vectors zero for the last output only |
 | `norm` | every head's trained blocks scaled to Frobenius norm init (the paper's $w_{init}$), all else zero |
 | `aligned` | the ansatz: head by head along the leading eigenvectors, balanced, all else zero |
 | `random` | every entry $N(0, \text{init}^2)$, none set to zero |

@@ -11,7 +11,7 @@ The $\kappa$ say how context length and normaliser enter: $(1, 1, 1/N)$ for the 
 task changes only two numbers a direction, the drive $g_d$ and the curvature $m_d$; the strength that is learned is
 $\alpha_d = g_d/m_d$ and the loss it saves $T_d^2 = g_d^2/m_d$.
 
-Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/p}$ first (`theory.units`).
+Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/p}$ first (`iclflow.units`).
 """
 
 from dataclasses import dataclass
@@ -164,7 +164,8 @@ def plateau_losses(task: Task) -> Float[np.ndarray, " D+1"]:
     r"""The losses $L(M_0), \dots, L(M_D)$ of the fixed points visited in order of learning [`plateau`].
 
     $$L(M_m) = L_0 - \sum_{d \le m} T_d^2
-      \;\overset{\Omega = I}{=}\; \operatorname{tr}\Lambda - \sum_{d\le m} \frac{\lambda_d}{1 + (1 + \operatorname{tr}\Lambda/\lambda_d)/N}$$
+      \;\overset{\Omega = I}{=}\;
+      \operatorname{tr}\Lambda - \sum_{d\le m} \frac{\lambda_d}{1 + (1 + \operatorname{tr}\Lambda/\lambda_d)/N}$$
     """
     d = directions(task)
     return d.base - np.concatenate([[0.0], np.cumsum(d.saved[d.order])])

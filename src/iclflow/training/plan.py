@@ -27,7 +27,7 @@ from iclflow.models import Weights, take, vector_mask, vectors_are_zero
 from iclflow.models.initial import initial_weights
 from iclflow.progress import Report
 from iclflow.run import Run
-from iclflow.theory.units import clock_rate
+from iclflow.units import clock_rate
 
 __all__ = ["Plan", "Walked"]
 

@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 from iclflow.config import MLP, Merged, Separate, Task
 from iclflow.errors import BadInput
-from iclflow.theory import units
+from iclflow import units
 
 N, D, HEADS = 5, 3, 2
 SCALE = {"context": 1 / N, "tokens": 1 / (N + 1), "none": 1.0}

@@ -1,0 +1,19 @@
+"""Every claim of the paper, and ours beyond it, as a measurement with a bound that can fail.
+
+One file a subject; each registers its claims when imported. `iclflow verify` runs them.
+"""
+
+from importlib import import_module
+
+from iclflow.claims.registry import REGISTRY, Claim
+
+__all__ = ["SUBJECTS", "every_claim"]
+
+SUBJECTS = ("equivalence",)
+
+
+def every_claim() -> dict[str, Claim]:
+    """All claims by their id, in the order of the subjects."""
+    for subject in SUBJECTS:
+        import_module(f"iclflow.claims.{subject}")
+    return dict(REGISTRY)

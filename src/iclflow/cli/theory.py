@@ -1,0 +1,83 @@
+"""`iclflow theory`: what theory says about a task and a model, without training anything."""
+
+import json as json_text
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from iclflow.cli.flags import Flags, given
+from iclflow.config import Experiment
+from iclflow.data.spectrum import covariances
+from iclflow.errors import BadInput
+
+__all__ = ["theory"]
+
+
+def theory(
+    flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
+    *,
+    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
+    json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
+) -> int:
+    """Plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).
+
+    Example: iclflow theory --model separate --heads 5 --init 0.001
+    """
+    settings = given(flags, None if config is None else Path(config))
+    if "data" in settings:
+        raise BadInput(f"data: {settings['data']!r} does not go with theory, which knows the population only")
+    found = numbers(Experiment.from_flat(settings), "init" in settings)
+    print(json_text.dumps(found, indent=1) if json else table(found))
+    return 0
+
+
+def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
+    """All of it as plain numbers."""
+    from iclflow.theory.landscape import directions, landscape, plateau_losses
+    from iclflow.theory.merged import escape_rate, escape_time
+
+    task, model, training = experiment.task, experiment.model, experiment.training
+    levels, scene = plateau_losses(task), landscape(task)
+    held = model.heads * model.rank if model.kind == "separate" else task.dim
+    visited = list(range(min(held, task.dim) + 1)) if model.kind == "separate" else [0, task.dim]
+    d = directions(task)
+    merged = model.kind != "separate"
+    found: dict[str, Any] = {
+        "model": model.kind,
+        "eigenvalues": covariances(task).eigenvalues.tolist(),
+        "drive": d.drive.tolist(),
+        "curvature": d.curvature.tolist(),
+        "plateau_losses": levels.tolist(),
+        "visited": visited,
+        "minimum": float(levels[visited[-1]]),
+        "escape_rate": escape_rate(scene) if merged else float(d.drive.max()),
+    }
+    if with_init and not model.softmax:
+        from iclflow.prediction import predict
+
+        expected = predict(task, model, init=training.init, init_law=training.init_law, seed=training.seed)
+        first = escape_time(scene, training.init) if merged else float(expected.drop_times[0])
+        found |= {
+            "escape_time": first,
+            "drop_times": expected.drop_times.tolist(),
+            "heads": expected.heads.tolist(),
+            "directions": [int(i) + 1 for i in expected.directions],
+        }
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """The same for people."""
+    visited = set(found["visited"])
+    lines = [f"{found['model']}: minimum {found['minimum']:.6f}, escape rate {found['escape_rate']:.5g} per t/tau"]
+    lines.append("  m   eigenvalue   drive g     loss L(M_m)")
+    levels = found["plateau_losses"]
+    for m, level in enumerate(levels):
+        row = "" if m == 0 else f"{found['eigenvalues'][m - 1]:10.5f} {found['drive'][m - 1]:10.3e}"
+        lines.append(f"  {m:<3d} {row:<21s} {level:14.8f}{'' if m in visited else '   (not visited)'}")
+    if "drop_times" in found:
+        lines.append(f"  escape time {found['escape_time']:.5g}; predicted drops at t/tau:")
+        for number, (time, head) in enumerate(zip(found["drop_times"], found["heads"], strict=True), 1):
+            lines.append(f"    {number}: {time:.6g}" + ("" if head < 0 else f"   (head {head})"))
+    return "\n".join(lines)

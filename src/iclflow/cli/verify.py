@@ -1,0 +1,80 @@
+"""`iclflow verify`: every claim measured against its bound."""
+
+import json as json_text
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from iclflow.errors import BadInput
+
+__all__ = ["verify"]
+
+
+def verify(
+    *,
+    only: Annotated[list[str] | None, Parameter(help="measure only these claims (ids, or the start of one)")] = None,
+    quick: Annotated[bool, Parameter(help="only the claims that take a second or two", negative=())] = False,
+    list_: Annotated[bool, Parameter(name="--list", help="list the claims without measuring", negative=())] = False,
+    json: Annotated[str | None, Parameter(help="also write the outcomes to FILE")] = None,
+) -> int:
+    """Measure every claim of the paper, and ours beyond it, against its bound.
+
+    Example: iclflow verify --only staircase --json claims.json
+    """
+    if json is not None and not Path(json).resolve().parent.is_dir():
+        raise BadInput(f"json: {json!r} must be a file in an existing directory")
+    from iclflow.claims import every_claim
+
+    claims = selected(every_claim(), only, quick)
+    if list_:
+        for c in claims:
+            print(f"{c.id:28s} {c.source:24s} {c.statement}")
+        return 0
+    from iclflow.claims.registry import check
+
+    begun, outcomes = time.perf_counter(), []
+    print(f"{'claim':28s} {'measured':>10s} {'bound':>10s} {'margin':>8s}  {'':4s} {'s':>6s}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, outcome in enumerate(check(claims), 1):
+            outcomes.append(outcome)
+            print(line(outcome), flush=True)
+            show_progress(number, len(claims))
+    failed = [o.claim.id for o in outcomes if not o.holds]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} claims hold, {time.perf_counter() - begun:.0f} s")
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    if json is not None:
+        write_json(Path(json), [o.to_dict() for o in outcomes])
+    return 1 if failed else 0
+
+
+def selected(claims: dict[str, Any], only: list[str] | None, quick: bool) -> list[Any]:
+    chosen = [c for c in claims.values() if c.quick or not quick]
+    for wanted in only or ():
+        if not any(c.id.startswith(wanted) for c in claims.values()):
+            raise BadInput(f"only: {wanted!r} must be the start of a claim's id; see iclflow verify --list")
+    return [c for c in chosen if only is None or any(c.id.startswith(wanted) for wanted in only)]
+
+
+def line(outcome: Any) -> str:
+    bound, measured = outcome.claim.bound, outcome.measured
+    margin = "exact" if bound == 0 and measured == 0 else f"{bound / measured:.1f}x" if measured > 0 else "-"
+    status = "pass" if outcome.holds else "FAIL"
+    return f"{outcome.claim.id:28s} {measured:10.2e} {bound:10.2e} {margin:>8s}  {status:4s} {outcome.seconds:6.1f}"
+
+
+def show_progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"  {done} of {total}", end="\r", file=sys.stderr, flush=True)
+
+
+def write_json(path: Path, claims: list[dict[str, Any]]) -> None:
+    """All at once: a reader never sees half a file."""
+    scratch = path.with_name(path.name + ".part")
+    scratch.write_text(json_text.dumps({"claims": claims}, indent=1) + "\n")
+    scratch.replace(path)

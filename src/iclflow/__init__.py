@@ -11,7 +11,7 @@ from iclflow.config import MLP, Merged, Separate, Task
 from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
 
 if TYPE_CHECKING:
-    from iclflow import theory
+    from iclflow import figures, theory
     from iclflow.comparison import compare
     from iclflow.prediction import predict
     from iclflow.run import Run
@@ -31,6 +31,7 @@ __all__ = [
     "Task",
     "cite",
     "compare",
+    "figures",
     "load",
     "predict",
     "resume",
@@ -38,6 +39,7 @@ __all__ = [
     "train",
 ]
 
+ROOMS = ("figures", "theory")
 VERBS = {
     "Run": ("iclflow.run", "Run"),
     "cite": ("iclflow.versions", "cite"),
@@ -53,8 +55,8 @@ def __getattr__(name: str) -> Any:
     if name in VERBS:
         module, attribute = VERBS[name]
         return getattr(import_module(module), attribute)
-    if name == "theory":
-        return import_module("iclflow.theory")
+    if name in ROOMS:
+        return import_module(f"iclflow.{name}")
     raise AttributeError(f"module 'iclflow' has no attribute {name!r}")
 
 

@@ -18,7 +18,7 @@ from iclflow.models import Weights, check_weights
 from iclflow.models.initial import initial_weights
 from iclflow.theory import in_weight, merged
 from iclflow.theory.landscape import Landscape, landscape
-from iclflow.theory.separate import SampleLandscape
+from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.theory.staircase import staircase
 from iclflow.units import to_paper_weights
 
@@ -78,7 +78,9 @@ def predict(
     source = sample if sample is not None else task
     if model.kind == "separate":
         return staircase_prediction(source, scaled, task)
-    return drop_prediction(landscape(task) if sample is None else nearest_landscape(sample), scaled, task)
+    if sample is None:
+        return drop_prediction(landscape(task), scaled, task)
+    return sample_drop_prediction(sample, scaled, task)
 
 
 def label_values(weights: Weights, task: Task) -> Float[np.ndarray, " H"]:
@@ -95,10 +97,13 @@ def staircase_prediction(source: Task | SampleLandscape, weights: Weights, task:
     return Prediction(stairs.levels, stairs.drop_times, stairs.heads, stairs.directions, stairs.loss, stairs.values)
 
 
+def key_query_matrices(weights: Weights, task: Task) -> Float[np.ndarray, "H D D"]:
+    dim = task.dim
+    return weights["first"].reshape(-1, dim, dim) if "first" in weights else weights["key_query"][:, :dim, :dim]
+
+
 def drop_prediction(scene: Landscape, weights: Weights, task: Task) -> Prediction:
-    dim, v = task.dim, label_values(weights, task)
-    matrices = weights["first"].reshape(-1, dim, dim) if "first" in weights else weights["key_query"][:, :dim, :dim]
-    start = merged.alignment(scene, v, matrices)
+    start = merged.alignment(scene, label_values(weights, task), key_query_matrices(weights, task))
     course = lambda times: merged.course(scene, start.alpha, np.asarray(times, dtype=float))
     return Prediction(
         levels=np.array([scene.base, merged.lowest_loss(scene)]),
@@ -110,15 +115,18 @@ def drop_prediction(scene: Landscape, weights: Weights, task: Task) -> Predictio
     )
 
 
-def nearest_landscape(sample: SampleLandscape) -> Landscape:
-    """The Kronecker form nearest to a sample's quadratic form, with the sample's own cross moment."""
-    dim = len(sample.cross)
-    rows = sample.quadratic.transpose(0, 2, 1, 3).reshape(dim * dim, dim * dim)
-    u, s, vt = np.linalg.svd(rows)
-    context, query = (s[0] * u[:, 0]).reshape(dim, dim), vt[0].reshape(dim, dim)
-    sign = np.sign(np.trace(query))
-    symmetric = lambda matrix: sign * (matrix + matrix.T) / 2
-    return Landscape(sample.cross, symmetric(context), symmetric(query), float(sample.base), sample.outputs)
+def sample_drop_prediction(sample: SampleLandscape, weights: Weights, task: Task) -> Prediction:
+    start = merged.alignment(sample, label_values(weights, task), key_query_matrices(weights, task))
+    lowest = sample.loss(rank_optimum(sample, task.dim))
+    course = lambda times: merged.matrix_course(sample, start.alpha, lowest, np.asarray(times, dtype=float))
+    return Prediction(
+        levels=np.array([sample.base, lowest]),
+        drop_times=np.array([course(np.zeros(1)).half_time]),
+        heads=np.array([-1]),
+        directions=np.array([-1]),
+        loss=lambda times: course(times).loss,
+        values=lambda times: course(times).value[:, None] * start.share,
+    )
 
 
 def in_weight_prediction(task: Task, model: Model, weights: Weights) -> Prediction:

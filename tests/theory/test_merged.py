@@ -198,3 +198,14 @@ def test_bad_times_and_starts_are_refused():
         merged.half_time(scene, 50.0)
     with pytest.raises(BadInput, match="initial"):
         merged.escape_time(scene, 0.0)
+
+
+def test_the_matrix_course_is_the_course_where_both_apply():
+    """[`merged-sample`] A population landscape needs no basis to be found: both roads give one curve."""
+    scene = landscape(Task(dim=3, context=9, label_noise=0.2))
+    time = np.linspace(0, 120, 60)
+    diagonal = merged.course(scene, 1e-6, time)
+    general = merged.matrix_course(scene, 1e-6, merged.lowest_loss(scene), time)
+    assert np.abs(diagonal.loss - general.loss).max() < 1e-7
+    assert np.abs(diagonal.value - general.value).max() < 1e-6
+    assert abs(general.half_time / merged.half_time(scene, 1e-6) - 1) < 1e-6

@@ -108,7 +108,7 @@ def learned_by(run, d):
     return np.where(np.abs(V[:, 0, 0]) > 0.1, ends, -1)
 
 
-@pytest.mark.parametrize(("init", "time_bound", "loss_bound"), [(1e-3, 2e-3, 5e-4), (1e-2, 2e-2, 2e-3)])
+@pytest.mark.parametrize(("init", "time_bound", "loss_bound"), [(1e-3, 5e-4, 1e-4), (1e-2, 5e-3, 1e-3)])
 def test_whole_curve_from_initial_weights(init, time_bound, loss_bound):
     """[`staircase`] D = 4, H = 5, N = 31: all winners right, mean errors of drop times and loss small."""
     d, errors, gaps, spread = directions(PLAIN), [], [], []

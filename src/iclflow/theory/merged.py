@@ -11,7 +11,7 @@ $C_1, B, \Lambda$ are those of a `Landscape`. With $O$ independent outputs, whos
 v_i U_i / \sqrt O$. Time is $t/\tau$ throughout.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -23,6 +23,8 @@ from iclflow.theory.landscape import Landscape
 __all__ = [
     "Alignment",
     "Course",
+    "MatrixCourse",
+    "Quadratic",
     "alignment",
     "conserved",
     "course",
@@ -34,10 +36,22 @@ __all__ = [
     "half_time",
     "is_zero_fixed_point",
     "lowest_loss",
+    "matrix_course",
     "minimiser",
     "predict",
     "zero_fixed_point_rates",
 ]
+
+
+class Quadratic(Protocol):
+    """Any quadratic loss of the reduced model, a sample's among them."""
+
+    cross: Float[np.ndarray, "D D"]
+    base: float
+    outputs: int
+
+    def loss(self, A: Float[np.ndarray, "D D"]) -> float: ...
+    def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]: ...
 
 
 def effective(scene: Landscape, v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]) -> Float[np.ndarray, "D D"]:
@@ -124,7 +138,7 @@ class Alignment(NamedTuple):
     share: Float[np.ndarray, " H"]
 
 
-def alignment(scene: Landscape, v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]) -> Alignment:
+def alignment(scene: Quadratic, v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]) -> Alignment:
     r"""$\alpha = \tfrac14|v + y|^2$ and $\beta = \tfrac14|v - y|^2$ [`merged-alpha`].
 
     Here $y_i = \langle U_i, C_1\rangle/\|C_1\|_F$. Small weights grow along $v = y$ and shrink along $v =
@@ -244,6 +258,45 @@ def integrate(m: Modes, alpha: float, end: float, **options):
     if path.status < 0:
         raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
     return path
+
+
+class MatrixCourse(NamedTuple):
+    """Loss and value weight along the flow, and when half of the drop to `lowest` is done."""
+
+    loss: Float[np.ndarray, " T"]
+    value: Float[np.ndarray, " T"]  # |v|, over all heads
+    half_time: float
+
+
+def matrix_course(scene: Quadratic, alpha: float, lowest: float, time: Float[np.ndarray, " T"]) -> MatrixCourse:
+    r"""`course` for a loss that no basis makes diagonal, such as a sample's [`merged-sample`].
+
+    All heads are collinear after the linear phase here too, so $a$ and one matrix $U$ remain, started along $C_1$:
+    $\tau\dot a = \langle U, G\rangle$, $\tau\dot U = a\,G$, integrated as $\ln a$ and $U/a$.
+    """
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
+    time, root = checked_time(time), np.sqrt(scene.outputs)
+    dim, middle = len(scene.cross), (scene.base + lowest) / 2
+
+    def matrix(state):
+        return np.exp(min(2 * state[0], 100.0)) * state[1:].reshape(dim, dim) / root
+
+    def field(_, state):
+        pull = (root * scene.force(matrix(state))).ravel()
+        growth = state[1:] @ pull
+        return np.concatenate([[growth], pull - state[1:] * growth])
+
+    def above(_, state):
+        return scene.loss(matrix(state)) - middle
+
+    start = np.concatenate([[np.log(alpha) / 2], (scene.cross / np.linalg.norm(scene.cross)).ravel()])
+    horizon = max(float(time[-1]), 4 * abs(np.log(alpha)) / (root * np.linalg.norm(scene.cross)))
+    path = solve_ivp(field, (0.0, horizon), start, method="LSODA", rtol=1e-9, atol=1e-11, t_eval=time, events=above)
+    if path.status < 0:
+        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
+    half = float(path.t_events[0][0]) if len(path.t_events[0]) else np.inf
+    return MatrixCourse(np.array([scene.loss(matrix(x)) for x in path.y.T]), np.exp(path.y[0]), half)
 
 
 def checked_time(time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:

@@ -1,0 +1,71 @@
+"""Loss over t/tau: the run, the curve that theory expects of its initial weights, and the predicted plateaus."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from iclflow.errors import BadInput
+from iclflow.figures.style import BLACK, COLOURS, GREY, styled
+from iclflow.run import Run
+
+__all__ = ["loss_curve"]
+
+
+def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figure:
+    """Draw every seed of a run; with one seed also the predicted curve and levels.
+
+    The time axis is logarithmic where the drops span more than a decade.
+    """
+    with styled():
+        if ax is None:
+            figure = Figure()
+            ax = figure.add_subplot()
+        prediction = expected(run) if theory else None
+        for number, seed in enumerate(run.seeds):
+            one = run.select(seed)
+            label = "simulation" if number == 0 else None
+            ax.plot(one.time, one.loss, color=COLOURS[0], lw=2.4 if len(run.seeds) == 1 else 1.0, label=label)
+        if prediction is not None:
+            draw_theory(ax, run, prediction)
+        ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
+        ax.legend(loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 0.97))
+        return ax.get_figure()
+
+
+def expected(run: Run):
+    from iclflow.comparison import compare
+
+    try:
+        return compare(run.select(run.seeds[0])).prediction
+    except BadInput:  # no theory for this run, such as softmax
+        return None
+
+
+def draw_theory(ax: Axes, run: Run, prediction) -> None:
+    end = 1.3 * float(np.nanmax(run.time))
+    for level in prediction.levels:
+        ax.axhline(level, color=GREY, lw=0.8, ls=":")
+    if len(run.seeds) == 1:
+        time = np.unique(np.concatenate([np.linspace(0, end, 400), near(prediction.drop_times, end)]))
+        ax.plot(time, prediction.loss(time), color=BLACK, lw=1.1, ls=(0, (4, 3)), label="theory from initial weights")
+    drops = prediction.drop_times
+    if len(drops) > 1 and drops[-1] > 10 * drops[0]:
+        ax.set_xscale("log")
+        ax.set_xlim(0.3 * drops[0], end)
+    for m, level in enumerate(prediction.levels):
+        name = rf"$L(M_{m})$" if len(prediction.levels) > 2 else ("zero", "minimum")[m]
+        ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=GREY)
+
+
+def near(drops: np.ndarray, end: float) -> np.ndarray:
+    """Times close to the drops, where the curve moves."""
+    spread = np.concatenate([-np.geomspace(1e-4, 0.3, 60)[::-1], [0.0], np.geomspace(1e-4, 0.3, 60)])
+    times = (drops[:, None] * (1 + spread)).ravel()
+    return times[(times > 0) & (times < end)]
+
+
+def title(run: Run) -> str:
+    model = run.model
+    heads = f"{model.heads} heads" if model.heads > 1 else "one head"
+    rank = f", rank {model.rank}" if model.kind == "separate" else ""
+    return f"{model.kind}, {heads}{rank}, $D={run.task.dim}$, $N={run.task.context}$"

@@ -1,0 +1,63 @@
+"""Claims can fail: each one's number breaks its bound once something is wrong on purpose."""
+
+import json
+
+import pytest
+
+from iclflow.claims import every_claim
+from iclflow.cli import main
+
+CLAIMS = every_claim()
+QUICK = [c.id for c in CLAIMS.values() if c.quick]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_claim_holds(name, quiet):
+    claim = CLAIMS[name]
+    assert claim.measure() <= claim.bound
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_claim_fails_when_sabotaged(name, quiet):
+    claim = CLAIMS[name]
+    assert not claim.measure(sabotage=True) <= claim.bound
+
+
+def test_every_claim_says_what_it_measures_and_where_it_comes_from():
+    for claim in CLAIMS.values():
+        assert len(claim.statement) > 20
+        assert claim.statement.endswith(".")
+        assert claim.source
+        assert claim.quantity
+
+
+def test_verify_lists_measures_and_writes(capsys, tmp_path):
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "--only", "mlp-population", "--json", str(tmp_path / "c.json")])
+    assert left.value.code == 0
+    [outcome] = json.loads((tmp_path / "c.json").read_text())["claims"]
+    assert {"id", "statement", "source", "measured", "bound", "status"} <= set(outcome)
+    assert outcome["status"] == "pass"
+    with pytest.raises(SystemExit):
+        main(["verify", "--list"])
+    assert "mlp-population" in capsys.readouterr().out
+
+
+def test_a_claim_that_does_not_hold_has_exit_code_one(capsys, monkeypatch):
+    from dataclasses import replace
+
+    from iclflow.claims.registry import REGISTRY
+
+    broken = replace(CLAIMS["mlp-population"], measure=lambda sabotage=False: CLAIMS["mlp-population"].measure(True))
+    monkeypatch.setitem(REGISTRY, "mlp-population", broken)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "--only", "mlp-population"])
+    assert left.value.code == 1
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_an_unknown_claim_is_refused(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "--only", "nonsense"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("iclflow: only: 'nonsense' must be")

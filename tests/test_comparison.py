@@ -1,0 +1,84 @@
+"""Theory over a run: drops are timed, plateaus found, gaps measured, and a wrong theory is seen."""
+
+import numpy as np
+import pytest
+
+import iclflow as icl
+from iclflow.comparison import crossing
+
+
+@pytest.fixture(scope="module")
+def run():
+    return icl.train(icl.Task(), icl.Separate(heads=5), init=1e-3, init_law="public", seed=3)
+
+
+def test_the_staircase_is_predicted_from_the_initial_weights(run):
+    found = run.compare()
+    assert [d.predicted_head for d in found.drops] == [d.observed_head for d in found.drops]
+    assert max(d.error for d in found.drops) < 2e-3
+    assert found.mean_gap < 5e-4
+    np.testing.assert_allclose(
+        [p.observed_level for p in found.plateaus], icl.theory.plateau_losses(run.task), atol=2e-3
+    )
+    for plateau, expected in zip(found.plateaus[:-1], np.diff(found.prediction.drop_times, prepend=0), strict=True):
+        assert plateau.length == pytest.approx(expected, rel=0.02)
+
+
+def test_a_prediction_for_another_context_length_is_seen_to_be_wrong(run):
+    wrong = icl.predict(icl.Task(context=8), run.model, weights=run.initial_weights)
+    right = icl.predict(run.task, run.model, weights=run.initial_weights)
+    time = run.time.values
+    gap = lambda p: np.abs(run.loss.values - p.loss(time)).max()
+    assert gap(wrong) > 0.1 > gap(right)
+
+
+def test_value_weights_follow_the_prediction(run):
+    prediction = icl.predict(run.task, run.model, weights=run.initial_weights)
+    times = run.weights["time"].values
+    observed = run.weights["value"].values[:, :, -1, -1]
+    expected = prediction.values(times)
+    calm = np.abs(times[:, None] / prediction.drop_times - 1).min(axis=1) > 0.01
+    assert np.abs(observed - expected)[calm].max() < 0.02
+
+
+@pytest.mark.parametrize("model", [icl.Merged(heads=8), icl.MLP(heads=8)])
+def test_the_one_drop_of_merged_attention_is_predicted(model):
+    found = icl.compare(icl.train(icl.Task(), model, init=1e-3))
+    assert found.largest_gap < 5e-4
+    assert found.drops[0].error < 1e-3
+
+
+def test_a_sample_is_judged_by_its_own_moments(quiet):
+    settings = {"samples": 2000, "lr": 0.01, "steps": 20_000, "init": 1e-3, "freeze_vectors": True}
+    sampled = icl.train(icl.Task(), icl.Merged(heads=4), **settings)
+    own, population = icl.compare(sampled), icl.compare(sampled, source="population")
+    assert (own.source, population.source) == ("sample", "population")
+    assert own.largest_gap < 0.5 * population.largest_gap
+
+
+def test_shared_tasks_have_their_own_theory():
+    task = icl.Task(icl_fraction=0.4, spectrum="white")
+    found = icl.compare(icl.train(task, icl.Merged(heads=8), init=1e-4, time=200.0))
+    assert found.largest_gap < 1e-3
+
+
+def test_many_seeds_give_a_list_and_a_table(quiet):
+    found = icl.compare(icl.train(icl.Task(), icl.Merged(heads=8), init=1e-3, seeds=2))
+    assert [c.seed for c in found] == [0, 1]
+    assert "predicted t/tau" in str(found[0])
+    assert set(found[0].to_dict()) >= {"largest_gap", "mean_gap", "drops", "plateaus"}
+
+
+def test_drops_not_reached_are_left_open():
+    short = icl.train(icl.Task(), icl.Separate(heads=5), init=1e-2, time=10.0)
+    assert all(d.observed_time is None and d.error is None for d in icl.compare(short).drops)
+
+
+def test_softmax_has_no_predicted_curve():
+    with pytest.raises(icl.BadInput, match="softmax: has no closed theory"):
+        icl.predict(icl.Task(), icl.Merged(softmax=True))
+
+
+def test_crossing_interpolates():
+    assert crossing(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.8, 0.2]), 0.5) == pytest.approx(1.5)
+    assert crossing(np.array([0.0, 1.0]), np.array([1.0, 0.9]), 0.5) is None

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from iclflow import units
 from iclflow.config import MLP, Merged, Separate, Task
 from iclflow.errors import BadInput
-from iclflow import units
 
 N, D, HEADS = 5, 3, 2
 SCALE = {"context": 1 / N, "tokens": 1 / (N + 1), "none": 1.0}

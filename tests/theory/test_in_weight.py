@@ -202,7 +202,7 @@ def test_gradient_of_the_five_numbers_is_the_one_that_is_followed():
     middle = in_weight.half_time(task, 1e-6)
     scalars = in_weight.course(task, 1e-6, np.array([0.0, middle - 1e-3, middle, middle + 1e-3])).scalars
     velocity = (scalars[3] - scalars[1]) / 2e-3
-    loss = lambda x: form.loss(in_weight.coefficients(x))  # noqa: E731
+    loss = lambda x: form.loss(in_weight.coefficients(x))
     slope = np.array([(loss(scalars[2] + h * e) - loss(scalars[2] - h * e)) / (2 * h) for e in np.eye(5)])
     np.testing.assert_allclose(velocity, -slope / 2 / np.array([1, 1, 3, 1, 1]), rtol=1e-4, atol=1e-6)
 

@@ -70,7 +70,7 @@ def explain(error: CycloptsError) -> str:
         flag = str(getattr(error.token, "keyword", None) or getattr(error.token, "value", error.token))
         return unknown_flag(flag)
     if isinstance(error, UnusedCliTokensError):
-        return unknown_flag(str(error.unused_tokens[0]))
+        return unknown_flag(str((error.unused_tokens or [""])[0]))
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         return f"{error.argument.name}: needs a value"
     return " ".join(str(error).split())

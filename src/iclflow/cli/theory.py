@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
-from iclflow.config import Experiment
+from iclflow.config import Experiment, Separate
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 
@@ -39,10 +39,9 @@ def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
 
     task, model, training = experiment.task, experiment.model, experiment.training
     levels, scene = plateau_losses(task), landscape(task)
-    held = model.heads * model.rank if model.kind == "separate" else task.dim
-    visited = list(range(min(held, task.dim) + 1)) if model.kind == "separate" else [0, task.dim]
+    merged = not isinstance(model, Separate)
+    visited = [0, task.dim] if merged else list(range(min(model.heads * model.rank, task.dim) + 1))
     d = directions(task)
-    merged = model.kind != "separate"
     found: dict[str, Any] = {
         "model": model.kind,
         "eigenvalues": covariances(task).eigenvalues.tolist(),

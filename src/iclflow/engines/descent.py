@@ -28,6 +28,8 @@ SEGMENT = 4096  # most steps in one compiled call
 class Loss(Protocol):
     """What an engine descends: a loss with its gradient, and losses that are only watched."""
 
+    tests: tuple
+
     def loss_and_gradient(self, part: Part, feed: Any = None) -> tuple[Float[Array, ""], Part]: ...
     def test_losses(self, part: Part) -> Float[Array, " tests"]: ...
 

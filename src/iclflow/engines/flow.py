@@ -104,13 +104,17 @@ class Kept:
 
     def __init__(self, zero_loss: float):
         self.loss_step = LOSS_STEP * zero_loss
-        self.times, self.losses, self.parts = [], [], []
+        self.times: list[float] = []
+        self.losses: list[np.ndarray] = []
+        self.parts: list[Part] = []
 
     def moved(self, time: float, losses: np.ndarray) -> bool:
         return time > TIME_STEP * self.times[-1] + 0.05 or np.abs(losses - self.losses[-1]).max() > self.loss_step
 
     def add(self, time: float, losses: np.ndarray, part: Part) -> None:
-        self.times.append(float(time)), self.losses.append(losses), self.parts.append(part)
+        self.times.append(float(time))
+        self.losses.append(losses)
+        self.parts.append(part)
 
     def trajectory(self, solver_steps: int, result: str) -> FlowTrajectory:
         return FlowTrajectory(np.array(self.times), np.array(self.losses), self.parts, solver_steps, result)

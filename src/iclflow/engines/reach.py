@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.optimize
 from jaxtyping import Float
 
-from iclflow.config import Model
+from iclflow.config import Model, Separate
 from iclflow.data.moments import Moments
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Weights, kind, put_back, take
@@ -102,7 +102,7 @@ def balanced_weights(model: Model, A: Float[np.ndarray, "D D"], out_dim: int) ->
 
 def components(model: Model, dim: int) -> int:
     """How many directions the model can hold."""
-    return min(dim, model.heads * model.rank) if model.kind == "separate" else dim
+    return min(dim, model.heads * model.rank) if isinstance(model, Separate) else dim
 
 
 def lowest_loss(loss: MomentLoss, label_only: bool) -> float:

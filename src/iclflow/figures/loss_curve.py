@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from iclflow.config import Separate
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, GREY, styled
 from iclflow.run import Run
@@ -29,7 +30,7 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figu
             draw_theory(ax, run, prediction)
         ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
         ax.legend(loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 0.97))
-        return ax.get_figure()
+        return ax.figure
 
 
 def expected(run: Run):
@@ -67,5 +68,5 @@ def near(drops: np.ndarray, end: float) -> np.ndarray:
 def title(run: Run) -> str:
     model = run.model
     heads = f"{model.heads} heads" if model.heads > 1 else "one head"
-    rank = f", rank {model.rank}" if model.kind == "separate" else ""
+    rank = f", rank {model.rank}" if isinstance(model, Separate) else ""
     return f"{model.kind}, {heads}{rank}, $D={run.task.dim}$, $N={run.task.context}$"

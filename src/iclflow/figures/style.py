@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import matplotlib
+from cycler import cycler
 
 __all__ = ["BLACK", "COLOURS", "GREY", "styled"]
 
@@ -18,7 +19,7 @@ SETTINGS = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "pdf.fonttype": 42,

@@ -18,7 +18,7 @@ from iclflow.run import Run
 from iclflow.staircase_detection import find_plateaus
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = ["Comparison", "Drop", "Plateau", "compare", "sample_landscape"]
+__all__ = ["Comparison", "Drop", "Plateau", "compare", "compare_one", "sample_landscape"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,12 @@ def compare(run: Run, *, source: str | None = None) -> Comparison | list[Compari
         source: whose moments theory uses, `population` or `sample`; by default the sample's where the run had one.
     """
     if "seed" in run.curves.dims:
-        return [compare(run.select(seed), source=source) for seed in run.seeds]
+        return [compare_one(run.select(seed), source) for seed in run.seeds]
+    return compare_one(run, source)
+
+
+def compare_one(run: Run, source: str | None) -> Comparison:
+    """Theory over the run of a single seed."""
     source = source or ("population" if run.experiment.population or run.task.icl_fraction < 1 else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")

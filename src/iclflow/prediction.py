@@ -133,7 +133,7 @@ def in_weight_prediction(task: Task, model: Model, weights: Weights) -> Predicti
     if model.kind != "merged":
         raise BadInput(f"icl_fraction: {task.icl_fraction} has a theory only for merged attention, not {model.kind}")
     dim = task.dim
-    scaled = {name: to_paper_weights(task, model, array) for name, array in weights.items()}
+    scaled = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
     alpha = in_weight.growing_part(task, scaled["value"][:, dim], scaled["key_query"][:, :, :dim])
     course = lambda times: in_weight.course(task, alpha, np.asarray(times, dtype=float))
     rest = in_weight.resting_point(task)

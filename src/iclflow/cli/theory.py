@@ -40,7 +40,8 @@ def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
     task, model, training = experiment.task, experiment.model, experiment.training
     levels, scene = plateau_losses(task), landscape(task)
     merged = not isinstance(model, Separate)
-    visited = [0, task.dim] if merged else list(range(min(model.heads * model.rank, task.dim) + 1))
+    held = model.heads * model.rank if isinstance(model, Separate) else task.dim
+    visited = [0, task.dim] if merged else list(range(min(held, task.dim) + 1))
     d = directions(task)
     found: dict[str, Any] = {
         "model": model.kind,

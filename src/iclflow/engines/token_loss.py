@@ -41,9 +41,10 @@ class TokenLoss(eqx.Module):
 
     def fed(self, feed: Array | None) -> Float[Array, "P N+1 E"]:
         """All sequences, the rows that were asked for, or the sequences that were given."""
-        if feed is None:
-            return self.sequences
-        return feed if self.sequences is None else self.sequences[feed]
+        if self.sequences is None:
+            assert feed is not None, "fresh sequences must be fed"
+            return feed
+        return self.sequences if feed is None else self.sequences[feed]
 
     def test_losses(self, part: Part) -> Float[Array, " tests"]:
         return jnp.array([self.mean_loss(part, sequences) for sequences in self.tests])

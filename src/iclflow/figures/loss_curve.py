@@ -4,9 +4,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from iclflow.comparison import compare_one
 from iclflow.config import Separate
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, GREY, styled
+from iclflow.prediction import Prediction
 from iclflow.run import Run
 
 __all__ = ["loss_curve"]
@@ -18,9 +20,8 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figu
     The time axis is logarithmic where the drops span more than a decade.
     """
     with styled():
-        if ax is None:
-            figure = Figure()
-            ax = figure.add_subplot()
+        figure = Figure() if ax is None else ax.get_figure(root=True)
+        ax = figure.add_subplot() if ax is None else ax
         prediction = expected(run) if theory else None
         for number, seed in enumerate(run.seeds):
             one = run.select(seed)
@@ -30,19 +31,18 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figu
             draw_theory(ax, run, prediction)
         ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
         ax.legend(loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 0.97))
-        return ax.figure
+        return figure
 
 
-def expected(run: Run):
-    from iclflow.comparison import compare
-
+def expected(run: Run) -> Prediction | None:
+    """What theory says of the first seed."""
     try:
-        return compare(run.select(run.seeds[0])).prediction
+        return compare_one(run.select(run.seeds[0]), None).prediction
     except BadInput:  # no theory for this run, such as softmax
         return None
 
 
-def draw_theory(ax: Axes, run: Run, prediction) -> None:
+def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
     end = 1.3 * float(np.nanmax(run.time))
     for level in prediction.levels:
         ax.axhline(level, color=GREY, lw=0.8, ls=":")

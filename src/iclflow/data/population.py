@@ -116,7 +116,8 @@ def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
 
 
 def mixture(p: float, first: ContextLaw, second: ContextLaw) -> ContextLaw:
-    return ContextLaw(*(p * a + (1 - p) * b for a, b in zip(first, second, strict=True)))
+    mix = lambda a, b: p * a + (1 - p) * b
+    return ContextLaw(*(mix(a, b) for a, b in zip(first, second, strict=True)))
 
 
 def all_block_moments(task: Task, k: LengthAverages, fraction: float) -> Moments:

@@ -5,9 +5,9 @@ compilation serves all runs of the same shapes, and a run that is continued repe
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,7 +53,7 @@ def recording_steps(first: int, last: int, count: int, spacing: str) -> np.ndarr
     return first + offsets[offsets <= span]
 
 
-@eqx.filter_jit
+@partial(jax.jit, static_argnames="rule")
 def advance(loss: Loss, rule: str, part: Part, state: Any, lr: Array, count: Array, feeds: Any) -> Any:
     """`count` steps; returns weights, optimiser state and the losses before each step."""
     update = RULES[rule]().update
@@ -71,12 +71,6 @@ def advance(loss: Loss, rule: str, part: Part, state: Any, lr: Array, count: Arr
     dtype = jax.tree.leaves(part)[0].dtype
     length = SEGMENT if feeds is None else feeds.shape[0]
     return jax.lax.fori_loop(0, count, step, (part, state, jnp.zeros((length, columns), dtype)))
-
-
-@eqx.filter_jit
-def losses_at(loss: Loss, part: Part, feed: Any) -> Float[Array, " columns"]:
-    value = loss.loss_and_gradient(part, feed)[0]
-    return jnp.concatenate([value[None], loss.test_losses(part).astype(value.dtype)])
 
 
 def descend(
@@ -113,6 +107,7 @@ def descend(
         progress(done, last)
         if not np.isfinite(last) or settled(last):
             break
-    last_feed = None if feeds is None else feeds(done, 1)[0]
-    rows.append(np.asarray(losses_at(loss, part, last_feed))[None])
+    # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.
+    ahead = None if feeds is None else feeds(done, 1)
+    rows.append(np.asarray(advance(loss, rule, part, state, rate, jnp.asarray(1), ahead)[2])[:1])
     return Trajectory(np.concatenate(rows), recorded[: len(snapshots)], snapshots, state, done - first_step)

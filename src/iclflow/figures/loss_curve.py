@@ -20,8 +20,8 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figu
     The time axis is logarithmic where the drops span more than a decade.
     """
     with styled():
-        figure = Figure() if ax is None else ax.get_figure(root=True)
-        ax = figure.add_subplot() if ax is None else ax
+        if ax is None:
+            ax = Figure().add_subplot()
         prediction = expected(run) if theory else None
         for number, seed in enumerate(run.seeds):
             one = run.select(seed)
@@ -31,6 +31,8 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figu
             draw_theory(ax, run, prediction)
         ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
         ax.legend(loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 0.97))
+        figure = ax.get_figure(root=True)
+        assert figure is not None
         return figure
 
 

@@ -9,7 +9,7 @@ from iclflow.claims.registry import REGISTRY, Claim
 
 __all__ = ["SUBJECTS", "every_claim"]
 
-SUBJECTS = ("equivalence",)
+SUBJECTS = ("equivalence", "convolution", "merged", "fixed_points", "staircase")
 
 
 def every_claim() -> dict[str, Claim]:

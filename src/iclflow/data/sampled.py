@@ -6,17 +6,19 @@ With the prefix loss every token behind the first is the query of its own prefix
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from iclflow.data.moments import Blocks, Moments, feature_count
-from iclflow.data.sequences import Sequences, chunk_count, chunks
+from iclflow.data.sequences import Sequences, chunk_count, over_chunks
 from iclflow.memory import require
 
 __all__ = ["attention_scale", "sampled_moments"]
 
 Scale = str  # context, tokens or none
+BLOCK = 1024  # sequences whose features are held at once: they stay in cache
 
 
 def attention_scale(normalize: Scale, context: int) -> float:
@@ -34,16 +36,37 @@ def sampled_moments(
     """Averages over all sequences (and prefixes), summed chunk by chunk in a fixed order."""
     dim, outputs = sequences.dim, sequences.out_dim
     side = feature_count(dim, outputs, blocks)
-    require(8 * side * (2 * side + 2 * 8192), f"moments of {side} features (dim {dim}, {blocks} blocks)")
+    require(8 * side * (4 * side + 2 * BLOCK), f"moments of {side} features (dim {dim}, {blocks} blocks)")
+    sequences.prepare()
+    sums = lambda index: chunk_sums(sequences.chunk(index), dim, normalize, prefix_loss, blocks)
     left, cross, power, seen = np.zeros((side, side)), np.zeros((outputs, side)), 0.0, 0
-    for done, chunk in enumerate(chunks(sequences)):
-        for features, target in prefixes(chunk, dim, normalize, prefix_loss, blocks):
-            left += features.T @ features
-            cross += target.T @ features
-            power += float(np.sum(target**2))
-            seen += len(target)
-        progress((done + 1) / chunk_count(sequences))
+    for done, part in enumerate(over_chunks(sums, sequences), 1):
+        left += part.left
+        cross += part.cross
+        power += part.power
+        seen += part.seen
+        progress(done / chunk_count(sequences))
     return Moments(left / seen, None, cross / seen, np.asarray(power / seen), dim=dim, blocks=blocks)
+
+
+class Sums(NamedTuple):
+    """Sums over the sequences (and prefixes) of one chunk."""
+
+    left: Float[np.ndarray, "J J"]
+    cross: Float[np.ndarray, "O J"]
+    power: float
+    seen: int
+
+
+def chunk_sums(
+    chunk: Float[np.ndarray, "P N+1 E"], dim: int, normalize: Scale, prefix_loss: bool, blocks: Blocks
+) -> Sums:
+    total = None
+    for rows in np.array_split(chunk, max(1, len(chunk) // BLOCK)):
+        for psi, target in prefixes(rows, dim, normalize, prefix_loss, blocks):
+            part = (psi.T @ psi, target.T @ psi, float(np.sum(target**2)), len(target))
+            total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
+    return Sums(*total)
 
 
 def prefixes(

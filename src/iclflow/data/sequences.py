@@ -8,19 +8,24 @@ bounded memory and does not depend on who computes which chunk. As published, to
 over the sample, and task vectors are centred and whitened when every sequence has its own.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
+from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task, root
 from iclflow.errors import BadInput
 
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh"]
+
+T = TypeVar("T")
 
 CHUNK = 8192  # sequences; part of the definition of a sample, not a tuning knob
 KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
@@ -35,6 +40,7 @@ class Sequences(Protocol):
     dim: int
     out_dim: int
 
+    def prepare(self) -> None: ...
     def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]: ...
 
 
@@ -133,7 +139,7 @@ class Sample:
     @cached_property
     def token_mean(self) -> Float[np.ndarray, "N+1 D"]:
         """The mean of every position over the sample (the first of two passes)."""
-        return sum(self.raw_tokens(i).sum(axis=0) for i in range(chunk_count(self))) / self.count
+        return sum(over_chunks(lambda i: self.raw_tokens(i).sum(axis=0), self)) / self.count
 
     @cached_property
     def whitener(self) -> tuple[Float[np.ndarray, "O D"], Float[np.ndarray, "O D D"]]:
@@ -143,6 +149,12 @@ class Sample:
         mean = w.mean(axis=0)
         covariance = np.einsum("pod,poe->ode", w - mean, w - mean) / (self.count - 1)
         return mean, np.stack([np.linalg.inv(root(c)) for c in covariance])
+
+    def prepare(self) -> None:
+        """Compute what all chunks share, before they are made side by side."""
+        _ = self.token_mean
+        if self.whiten:
+            _ = self.whitener
 
     def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
         size = self.size(index)
@@ -163,6 +175,9 @@ class Given:
         self.count, tokens, width = sequences.shape
         self.context, self.out_dim, self.dim = tokens - 1, out_dim, width - out_dim
 
+    def prepare(self) -> None:
+        """Nothing to share."""
+
     def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
         return self.sequences[index * CHUNK : (index + 1) * CHUNK]
 
@@ -171,10 +186,16 @@ def chunk_count(sequences: Sequences) -> int:
     return -(-sequences.count // CHUNK)
 
 
-def chunks(sequences: Sequences) -> Iterator[Float[np.ndarray, "P N+1 E"]]:
-    return (sequences.chunk(i) for i in range(chunk_count(sequences)))
+def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[T]:
+    """`function(index)` of every chunk, on all cores and in order; BLAS keeps to one thread in each.
+
+    The numbers do not depend on the number of cores, and small products do not fight over them.
+    """
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(function, range(chunk_count(sequences)))
 
 
 def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
     """All sequences in one array."""
-    return np.concatenate(list(chunks(sequences)))
+    sequences.prepare()
+    return np.concatenate(list(over_chunks(sequences.chunk, sequences)))

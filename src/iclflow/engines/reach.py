@@ -11,6 +11,7 @@ taken is the balanced one that small initial weights lead to.
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+import scipy.sparse.linalg
 from jaxtyping import Float
 
 from iclflow.config import Model, Separate
@@ -123,43 +124,46 @@ def search(
     loss: MomentLoss, start: Weights, jitters: tuple[float, ...] = (1e-3, 0.1, 0.3), most: int = 3000
 ) -> tuple[float, Weights]:
     """The lowest loss, and its trained weights, that quasi-Newton finds from a few perturbations of `start`."""
-    part = take(loss.model, start, loss.moments.dim, loss.moments.blocks)
-    names, sizes = list(part), np.cumsum([part[name].size for name in part])[:-1]
-    unpack = lambda x: {
-        name: piece.reshape(part[name].shape) for name, piece in zip(names, np.split(x, sizes), strict=True)
-    }
-
-    def fun(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = loss.loss_and_gradient(unpack(x))
-        return float(value), np.concatenate([np.asarray(gradient[name]).reshape(-1) for name in names])
-
-    x = np.concatenate([part[name].reshape(-1) for name in names])
+    flat = Flat(loss, take(loss.model, start, loss.moments.dim, loss.moments.blocks))
     rng = np.random.default_rng(0)
-    starts = [x + scale * rng.standard_normal(x.shape) for scale in jitters]
+    starts = [flat.start + scale * rng.standard_normal(len(flat.start)) for scale in jitters]
     options = {"maxiter": most, "maxfun": 2 * most, "ftol": 1e-13, "gtol": 1e-9}
-    ends = [scipy.optimize.minimize(fun, s, jac=True, method="L-BFGS-B", options=options) for s in starts]
-    best = min(ends, key=lambda end: end.fun)
-    return float(best.fun), unpack(best.x)
+    minimize = lambda x: scipy.optimize.minimize(flat.value_and_slope, x, jac=True, method="L-BFGS-B", options=options)
+    best = min((minimize(x) for x in starts), key=lambda end: end.fun)
+    return float(best.fun), flat.unpack(best.x)
 
 
 def stable_step(loss: MomentLoss) -> float:
-    r"""$2/\lambda_{\max}$ at the balanced minimum, by power iteration on differences of the gradient."""
+    r"""$2/\lambda_{\max}$ at the balanced minimum, by Lanczos on differences of the gradient."""
     model, moments = loss.model, loss.moments
     best = best_matrix(moments, components(model, moments.dim))
-    part = take(model, balanced_weights(model, best, moments.out_dim), moments.dim, moments.blocks)
-    rng = np.random.default_rng(0)
-    direction = {name: rng.standard_normal(array.shape) for name, array in part.items()}
-    slope = lambda sign: loss.loss_and_gradient(
-        {name: array + sign * 1e-5 * direction[name] for name, array in part.items()}
-    )[1]
-    curvature = 0.0
-    for _ in range(300):
-        norm = np.sqrt(sum(np.sum(d**2) for d in direction.values()))
-        direction = {name: d / norm for name, d in direction.items()}
-        ahead, behind = slope(1), slope(-1)
-        product = {name: np.asarray(ahead[name] - behind[name]) / 2e-5 for name in part}
-        before, curvature = curvature, sum(float(np.sum(direction[n] * product[n])) for n in part)
-        direction = product
-        if abs(curvature - before) <= 1e-6 * abs(curvature):
-            break
-    return 2 / curvature if curvature > 0 else np.inf
+    flat = Flat(loss, take(model, balanced_weights(model, best, moments.out_dim), moments.dim, moments.blocks))
+    x, small = flat.start, 1e-5
+    curvature = lambda d: (flat.slope(x + small * d) - flat.slope(x - small * d)) / (2 * small)
+    operator = scipy.sparse.linalg.LinearOperator((len(x), len(x)), matvec=curvature, dtype=float)
+    first = np.random.default_rng(0).standard_normal(len(x))
+    if len(x) < 3:
+        top = np.linalg.eigvalsh(np.stack([curvature(row) for row in np.eye(len(x))]))[-1]
+    else:
+        top = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=first, tol=1e-6, return_eigenvectors=False)[0]
+    return float(2 / top) if top > 0 else np.inf
+
+
+class Flat:
+    """A loss as a function of one vector that holds all trained weights."""
+
+    def __init__(self, loss: MomentLoss, part: Weights):
+        self.loss, self.shapes = loss, {name: array.shape for name, array in part.items()}
+        self.cuts = np.cumsum([array.size for array in part.values()])[:-1]
+        self.start = np.concatenate([array.reshape(-1) for array in part.values()])
+
+    def unpack(self, x: Float[np.ndarray, " n"]) -> Weights:
+        pieces = np.split(x, self.cuts)
+        return {name: piece.reshape(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+    def value_and_slope(self, x: Float[np.ndarray, " n"]) -> tuple[float, Float[np.ndarray, " n"]]:
+        value, gradient = self.loss.loss_and_gradient(self.unpack(x))
+        return float(value), np.concatenate([np.asarray(gradient[name]).reshape(-1) for name in self.shapes])
+
+    def slope(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        return self.value_and_slope(x)[1]

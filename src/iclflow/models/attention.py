@@ -25,8 +25,12 @@ def read_out(
 ) -> Float[Array, " O"]:
     """The label at the query; `present` marks the tokens that a shorter prefix keeps."""
     if softmax:
-        scores = jax.nn.softmax(scores, axis=1, where=None if present is None else present[None])
-    return scale * jnp.einsum("hoe,ne,hn->o", value_rows, tokens, scores)
+        scores = scores if present is None else jnp.where(present, scores, -jnp.inf)
+        scores = jnp.exp(scores - jax.lax.stop_gradient(scores.max(axis=1, keepdims=True)))
+        mixed = (scores @ tokens) / scores.sum(axis=1, keepdims=True)
+    else:
+        mixed = scores @ tokens
+    return scale * jnp.einsum("hoe,he->o", value_rows, mixed)
 
 
 def combine(value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]) -> Float[Array, "O A B D"]:

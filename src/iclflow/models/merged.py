@@ -3,7 +3,6 @@ r"""Linear or softmax attention with one key-query matrix a head (paper, Eq. 3 w
 $$\text{score}_{hm} = x_m' W^{KQ}_h x_q,\qquad \Theta_o[a,b,c] = \sum_h V_h[o,a]\, W^{KQ}_h[b,c].$$
 """
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
@@ -48,5 +47,5 @@ def predict(
 ) -> Float[Array, " O"]:
     """The label of the query from all `tokens`, the query (label hidden) among them."""
     dim = query.shape[0]
-    scores = jnp.einsum("ne,hed,d->hn", tokens, weights["key_query"][:, :, :dim], query)
+    scores = (weights["key_query"][:, :, :dim] @ query) @ tokens.T
     return read_out(scores, tokens, weights["value"][:, dim:], scale, softmax, present)

@@ -63,5 +63,5 @@ def predict(
     """The label of the query from all `tokens`, the query (label hidden) among them."""
     dim = query.shape[0]
     asked = jnp.einsum("hrd,d->hr", weights["query"][:, :, :dim], query)
-    scores = jnp.einsum("hrb,nb,hr->hn", weights["key"], tokens, asked)
+    scores = jnp.einsum("hrb,hr->hb", weights["key"], asked) @ tokens.T
     return read_out(scores, tokens, weights["value"][:, dim:], scale, softmax, present)

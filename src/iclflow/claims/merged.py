@@ -1,0 +1,293 @@
+"""Merged attention: two fixed points, one plateau, one drop, and least squares at the end."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+import iclflow as icl
+from iclflow.claims.registry import claim
+from iclflow.comparison import Comparison, crossing
+from iclflow.config import Model
+from iclflow.data.population import population_moments
+from iclflow.engines.moment_loss import MomentLoss
+from iclflow.models import equivalence, kind
+from iclflow.run import Run
+from iclflow.theory import landscape, merged, white
+from iclflow.training import train
+
+__all__: list[str] = []
+
+TASK = icl.Task(dim=4, context=31)
+MODEL = icl.Merged(heads=8)
+
+Matrix = Float[np.ndarray, "D D"]
+
+
+def effective_matrices(run: Run) -> Float[np.ndarray, "T D D"]:
+    """The matrix that the network applies, at every recorded time."""
+    dim = run.task.dim
+    value, key_query = run.weights["value"].values, run.weights["key_query"].values
+    return np.einsum("th,thij->tij", value[:, :, dim, dim], key_query[:, :, :dim, :dim])
+
+
+# --- fixed points -----------------------------------------------------------------------------------------------------
+
+SMALL = icl.Task(dim=3, context=7)
+
+
+def flat_loss(model: Model) -> tuple:
+    """The engine's population loss of all label-block weights laid end to end, and how to take them apart."""
+    loss = MomentLoss(population_moments(SMALL, "context", "label"), (), None, model)
+    shapes, trained = kind(model).shapes(model, SMALL.dim, 1), kind(model).trained(SMALL.dim, "label")
+    flat, restore = ravel_pytree({name: jnp.zeros(shape)[trained[name]] for name, shape in shapes.items()})
+    return lambda x: loss.loss(restore(x)), lambda x: kind(model).theta(restore(x))[0, 0], len(flat)
+
+
+def root_search(model: Model, starts: int) -> list[Matrix]:
+    """The matrices at which searches for a vanishing gradient end, from random weights of order one."""
+    loss, matrix, size = flat_loss(model)
+    slope, bend = jax.jit(jax.grad(loss)), jax.jit(jax.hessian(loss))
+    draws = 1.5 * np.random.default_rng(0).standard_normal((starts, size))
+    options = {"xtol": 1e-14, "maxiter": 300}
+    ends = [scipy.optimize.root(slope, x, jac=bend, method="lm", options=options) for x in draws]
+    return [np.asarray(matrix(end.x)) for end in ends if np.abs(end.fun).max() < 1e-12]
+
+
+@claim(
+    "merged-two-fixed-points",
+    "As functions merged attention has two fixed points and no others: zero, and the global minimum.",
+    source="Eq. 9",
+    quantity="ends of 40 searches that are neither, plus one for each of the two that none has found",
+    bound=0,
+    seeds="0",
+    quick=True,
+)
+def two_fixed_points(sabotage: bool = False) -> float:
+    model = icl.Separate(heads=3) if sabotage else icl.Merged(heads=2)
+    ends, known = root_search(model, starts=40), [np.zeros((3, 3)), merged.minimiser(landscape(SMALL))]
+    near = np.array([[np.abs(end - point).max() < 1e-6 for point in known] for end in ends]).reshape(-1, 2)
+    return float(np.sum(~near.any(axis=1)) + np.sum(~near.any(axis=0)))
+
+
+def silent_weights(heads: int, seed: int) -> Float[np.ndarray, " n"]:
+    """Random weights that rest at the zero function: v = 0, every U orthogonal to the drive."""
+    drive = landscape(SMALL).cross
+    U = np.random.default_rng(seed).standard_normal((heads, 3, 3))
+    U -= np.einsum("hij,ij->h", U, drive)[:, None, None] * drive / np.sum(drive**2)
+    return np.asarray(ravel_pytree({"key_query": U, "value": np.zeros((heads, 1, 1))})[0])
+
+
+@claim(
+    "merged-zero-index",
+    "The zero function is a strict saddle wherever it rests, v = 0 and every U orthogonal to the drive: as many"
+    " unstable directions as heads.",
+    source="beyond the paper",
+    quantity="random resting points out of 10 that have another number of them, or are not at rest",
+    bound=0,
+    seeds="0-4",
+    quick=True,
+)
+def index_of_the_zero_set(sabotage: bool = False) -> float:
+    mismatches = 0
+    for heads in (1, 3):
+        loss, _, _ = flat_loss(icl.Merged(heads=heads))
+        slope, bend = jax.jit(jax.grad(loss)), jax.jit(jax.hessian(loss))
+        for seed in range(5):
+            x = silent_weights(heads, seed)
+            rates = np.linalg.eigvalsh(-np.asarray(bend(x)) / 2)
+            index = np.sum(rates > 1e-9 * np.abs(rates).max())
+            mismatches += index != (1 if sabotage else heads) or np.abs(slope(x)).max() > 1e-14
+    return float(mismatches)
+
+
+# --- white tokens: closed form ----------------------------------------------------------------------------------------
+
+
+@cache
+def white_run(task: icl.Task, values: tuple[float, ...], traces: tuple[float, ...]) -> Run:
+    """The flow from heads with the given v and U = y I / sqrt(D)."""
+    first = np.outer(traces, np.eye(task.dim) / np.sqrt(task.dim))
+    weights = equivalence.from_two_layer({"first": first, "second": np.array([values])})
+    return train(task, weights=weights, model=icl.Merged(heads=len(values)), tolerance=1e-12)
+
+
+def gap_to_gain(run: Run, gain: Float[np.ndarray, " T"]) -> float:
+    """Largest distance of any entry of the effective matrix from that of gain times identity."""
+    return float(np.abs(effective_matrices(run) - gain[:, None, None] * np.eye(run.task.dim)).max())
+
+
+@claim(
+    "merged-white-riccati",
+    "With white tokens the whole time course is a Riccati equation, whatever the balance and the signs of the layers.",
+    source="beyond the paper",
+    quantity="largest gap of the effective matrix over the flow, three unbalanced heads",
+    bound=1e-8,
+)
+def white_time_course(sabotage: bool = False) -> float:
+    values, traces = (0.03, -0.02, 0.04), (0.01, 0.05, -0.01)
+    task = icl.Task(dim=4, context=31, spectrum="white")
+    run = white_run(task, values, traces)
+    a, y = np.array(values), np.array(traces)
+    alpha, beta = np.sum((a + y) ** 2) / 4, np.sum((a - y) ** 2) / 4
+    return gap_to_gain(run, white.gain(task, alpha, 0.0 if sabotage else beta, run.weights["time"].values))
+
+
+@claim(
+    "merged-white-paper",
+    "For an identity covariance and balanced, aligned layers this is the paper's time course.",
+    source="Eq. 10",
+    quantity="largest gap of the effective matrix over the flow",
+    bound=1e-8,
+)
+def paper_time_course(sabotage: bool = False) -> float:
+    task, head = icl.Task(context=31, spectrum=(1.0, 1.0, 1.0, 1.0)), (0.01, 0.02, 0.02)
+    run = white_run(task, head, head)
+    context = task.context + 1 if sabotage else task.context
+    gain = white.paper_gain(task.dim, context, float(np.linalg.norm(head)), run.weights["time"].values)
+    return gap_to_gain(run, gain)
+
+
+# --- any covariance: one drop -----------------------------------------------------------------------------------------
+
+TILTED = 1.0 + np.diag([0.0, 0.5, 1.0, 2.0])  # does not commute with the token covariance
+COVARIANCES = (
+    TASK,
+    TASK.replace(spectrum="power:1", label_noise=0.5),
+    TASK.replace(task_spectrum=TILTED),
+)
+
+
+@cache
+def small_runs(task: icl.Task) -> Run:
+    return train(task, MODEL, init=1e-3, seeds=10)
+
+
+@cache
+def comparisons(task: icl.Task) -> list[Comparison]:
+    return small_runs(task).compare()
+
+
+def layer_norm_half_time(run: Run) -> float:
+    """The half-drop time if the norm of a layer stood for what grows."""
+    value = run.initial_weights["value"][:, run.task.dim, run.task.dim]
+    return merged.half_time(landscape(run.task), float(value @ value))
+
+
+@claim(
+    "merged-half-time",
+    "Whatever the covariances, the part of the initial weights that grows fixes the time of the drop.",
+    source="beyond the paper",
+    quantity="relative error of the half-drop time, mean over 10 seeds, worst of 3 tasks",
+    bound=2e-4,
+    seeds="0-9",
+)
+def half_time_from_initial_weights(sabotage: bool = False) -> float:
+    if sabotage:
+        runs = small_runs(TASK)
+        seen = [c.drops[0].observed_time for c in comparisons(TASK)]
+        told = [layer_norm_half_time(runs.select(seed)) for seed in runs.seeds]
+        return float(np.mean(np.abs(np.divide(told, seen) - 1)))
+    return max(float(np.mean([c.drops[0].error for c in comparisons(task)])) for task in COVARIANCES)
+
+
+@claim(
+    "merged-loss-curve",
+    "Whatever the covariances, the whole loss curve follows D + 1 equations started from that part.",
+    source="Fig. 1",
+    quantity="largest gap of the loss, mean over 10 seeds, worst of 3 tasks",
+    bound=5e-4,
+    seeds="0-9",
+)
+def loss_curve_from_initial_weights(sabotage: bool = False) -> float:
+    if sabotage:
+        return float(np.mean([gap_with_other_context(small_runs(TASK).select(seed)) for seed in range(10)]))
+    return max(float(np.mean([c.largest_gap for c in comparisons(task)])) for task in COVARIANCES)
+
+
+def gap_with_other_context(run: Run) -> float:
+    """Largest gap of the loss when theory is told one example too many."""
+    expected = icl.predict(TASK.replace(context=TASK.context + 1), MODEL, weights=run.initial_weights)
+    return float(np.abs(run.loss.values - expected.loss(run.time.values)).max())
+
+
+# --- the plateau ------------------------------------------------------------------------------------------------------
+
+
+def half_drop(run: Run) -> float:
+    """When the loss of a run is half way down, read off its curve alone."""
+    loss = run.loss.values
+    when = crossing(run.time.values, loss, (loss[0] + loss[-1]) / 2)
+    assert when is not None
+    return when
+
+
+@claim(
+    "merged-escape-slope",
+    "Along the growing direction the plateau lengthens by 1/||Lambda^2||_F for every e-fold of smaller weights.",
+    source="Sec. 3",
+    quantity="relative error of the slope of the half-drop time in ln(1/init), init 1e-3 to 1e-7",
+    bound=1e-4,
+    quick=True,
+)
+def escape_slope(sabotage: bool = False) -> float:
+    inits = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7]
+    times = [half_drop(aligned_run(init)) for init in inits]
+    slope = np.polyfit(np.log(1 / np.array(inits)), times, 1)[0]
+    drive = landscape(TASK).cross
+    return float(abs(slope * (np.linalg.norm(drive, 2) if sabotage else np.linalg.norm(drive)) - 1))
+
+
+@cache
+def aligned_run(init: float) -> Run:
+    return train(TASK, MODEL, init=init, init_law="aligned", tolerance=1e-11)
+
+
+@claim(
+    "merged-log-init",
+    "From random weights the plateau grows with the logarithm of 1/init and no other power of it.",
+    source="Sec. 3",
+    quantity="error of a in t(init) - t(1e-2) ~ ln(1e-2/init)^a, t the mean half-drop time, init 1e-3 to 1e-6",
+    bound=0.02,
+    seeds="0-4",
+)
+def logarithm_of_the_initial_scale(sabotage: bool = False) -> float:
+    inits = np.array([1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+    model = icl.Separate(heads=1) if sabotage else MODEL
+    times = np.array([mean_half_drop(model, init) for init in inits])
+    steps = np.log(inits[0] / inits[1:])
+    return float(abs(np.polyfit(np.log(steps), np.log(times[1:] - times[0]), 1)[0] - 1))
+
+
+@cache
+def mean_half_drop(model: Model, init: float) -> float:
+    runs = train(TASK, model, init=init, seeds=5)
+    return float(np.mean([half_drop(runs.select(seed)) for seed in runs.seeds]))
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+@claim(
+    "merged-least-squares",
+    "The converged network is in-context least squares, shrunk because the context is finite.",
+    source="Eq. 11",
+    quantity="largest entry of the gap between effective and predicted matrix, relative to its largest entry",
+    bound=1e-8,
+    seeds="0",
+)
+def least_squares_at_the_end(sabotage: bool = False) -> float:
+    end = effective_matrices(settled_run())[-1]
+    token, n = landscape(TASK).query, TASK.context
+    without_trace = np.linalg.inv(token + token / n)
+    expected = without_trace if sabotage else merged.minimiser(landscape(TASK))
+    return float(np.abs(end - expected).max() / np.abs(expected).max())
+
+
+@cache
+def settled_run() -> Run:
+    return train(TASK, MODEL, init=1e-2, time=2500)

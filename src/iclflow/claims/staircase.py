@@ -1,0 +1,312 @@
+"""Separate attention of rank one: a staircase of plateaus and drops, predicted from the initial weights."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import quad
+
+import iclflow as icl
+from iclflow.claims.registry import claim
+from iclflow.comparison import Comparison, crossing, gaps, observed_drops, observed_plateaus, sample_landscape
+from iclflow.config import Model
+from iclflow.data.sequences import Law, Sample, chunks
+from iclflow.prediction import predict
+from iclflow.run import Run
+from iclflow.theory import directions, plateau_losses
+from iclflow.theory.algorithm import identify, plateau_matrix
+from iclflow.theory.separate import effective_matrix, rank_optimum
+from iclflow.theory.single_mode import time_to_reach, value_at
+from iclflow.training import train
+from iclflow.training.plan import TRAIN
+
+__all__: list[str] = []
+
+TASK = icl.Task(dim=4, context=31)
+MODEL = icl.Separate(heads=5)
+LEVELS = TASK.dim + 1
+
+# --- plateau levels of a finite run -----------------------------------------------------------------------------------
+
+SAMPLES = 80_000
+
+
+@cache
+def finite_runs() -> Run:
+    """Descent from eight initial weights on one sample."""
+    return train(TASK, MODEL, samples=SAMPLES, data_seed=0, init=0.03, lr=0.2, steps=25_000, seeds=8)
+
+
+@cache
+def sample_levels() -> Float[np.ndarray, " levels"]:
+    """The lowest losses of rank 0 to D on that sample."""
+    scene = sample_landscape(finite_runs().select(0))
+    return np.array([scene.loss(rank_optimum(scene, rank)) for rank in range(LEVELS)])
+
+
+@cache
+def observed_levels() -> Float[np.ndarray, " levels"]:
+    """The level of every plateau, found on the curves alone: the median over runs."""
+    found: list[list[float]] = [[] for _ in range(LEVELS)]
+    for seed in finite_runs().seeds:
+        run = finite_runs().select(seed)
+        expected = predict(TASK, MODEL, weights=run.initial_weights)
+        for plateau in observed_plateaus(run.time.values, run.loss.values, expected):
+            found[int(np.argmin(np.abs(expected.levels - plateau.observed_level)))].append(plateau.observed_level)
+    return np.array([np.median(levels) for levels in found])
+
+
+@claim(
+    "staircase-levels-sample",
+    "The plateaus of a finite run are the best losses of rank 0, 1, .., D on its sample.",
+    source="Eq. 19, Fig. 3a",
+    quantity="largest relative error of a plateau's level (median over 8 initial weights), 80000 sequences",
+    bound=2e-3,
+    seeds="0-7",
+)
+def levels_against_the_sample(sabotage: bool = False) -> float:
+    expected = plateau_losses(TASK) if sabotage else sample_levels()
+    return float(np.abs(observed_levels() / expected - 1).max())
+
+
+@cache
+def standard_errors() -> Float[np.ndarray, " levels"]:
+    """Of the loss of every fixed point on that sample, from the squared errors of its sequences."""
+    matrices = np.stack([plateau_matrix(TASK, m) for m in range(LEVELS)])
+    squares = np.concatenate(
+        [squared_errors(chunk, matrices) for chunk in chunks(Sample(Law.of(TASK), SAMPLES, (0, TRAIN)))]
+    )
+    return squares.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
+
+
+def squared_errors(
+    sequences: Float[np.ndarray, "P N+1 E"], matrices: Float[np.ndarray, "M D D"]
+) -> Float[np.ndarray, "P M"]:
+    x, y, query = sequences[:, :-1, :-1], sequences[:, :-1, -1], sequences[:, -1]
+    beta = np.einsum("pn,pnd->pd", y, x) / TASK.context
+    guesses = np.einsum("pd,mde,pe->pm", beta, matrices, query[:, :-1], optimize=True)
+    return (query[:, -1:] - guesses) ** 2
+
+
+@claim(
+    "staircase-levels-population",
+    "They lie at the losses of the fixed points in order of falling eigenvalue, as near as the sample allows.",
+    source="Eq. 19, Fig. 3a",
+    quantity="largest distance of a plateau's level in standard errors of the sample, 80000 sequences",
+    bound=4,
+    seeds="0-7",
+)
+def levels_against_the_population(sabotage: bool = False) -> float:
+    expected = plateau_losses(TASK.replace(context=15) if sabotage else TASK)
+    return float(np.abs((observed_levels() - expected) / standard_errors()).max())
+
+
+# --- one head, one direction ------------------------------------------------------------------------------------------
+
+
+@claim(
+    "scalar-equation",
+    "From heads that are aligned and balanced every value weight follows the scalar equation of its eigenvalue.",
+    source="Eq. 20, 21",
+    quantity="largest gap of a value weight over the flow",
+    bound=1e-8,
+)
+def aligned_value_weights(sabotage: bool = False) -> float:
+    init = 0.1
+    run, d = aligned_run(init), directions(TASK)
+    time, values = run.weights["time"].values, run.weights["value"].values[:, : TASK.dim, TASK.dim, TASK.dim]
+    curvature = d.query**3 if sabotage else d.curvature  # sabotage: no correction for a finite context
+    expected = [value_at(time, init, g, m) for g, m in zip(d.drive, curvature, strict=True)]
+    return float(np.abs(values - np.stack(expected, axis=1)).max())
+
+
+@cache
+def aligned_run(init: float) -> Run:
+    return train(TASK, MODEL, init=init, init_law="aligned", tolerance=1e-12)
+
+
+@claim(
+    "scalar-closed-form",
+    "The scalar equation has a closed solution, time as a function of the value weight.",
+    source="beyond the paper",
+    quantity="largest relative error against numerical integration, all eigenvalues, v from 1 to 99 % of its end",
+    bound=1e-10,
+    quick=True,
+)
+def closed_form_of_the_scalar_equation(sabotage: bool = False) -> float:
+    d, power = directions(TASK), 4 if sabotage else 5
+    errors = []
+    for g, m, strength in zip(d.drive, d.curvature, d.strength, strict=True):
+        start, *ends = np.cbrt(strength) * np.array([0.01, 0.05, 0.3, 0.8, 0.99])
+        for end in ends:
+            numeric = quad(lambda v, g=g, m=m: 1 / (g * v**2 - m * v**power), start, end, epsabs=0, epsrel=1e-12)[0]
+            errors.append(abs(time_to_reach(end, start, g, m) / numeric - 1))
+    return float(max(errors))
+
+
+# --- the whole staircase from the initial weights ---------------------------------------------------------------------
+
+
+@cache
+def population_runs() -> Run:
+    """Descent on the population at half the stable step: about ten steps behind the flow."""
+    return train(TASK, MODEL, init=1e-3, init_law="public", engine="moments", seeds=20, records=400, spacing="even")
+
+
+class Told(NamedTuple):
+    """What theory is told, right or wrong."""
+
+    task: icl.Task = TASK
+    scale: float = 1.0  # of the initial weights
+    order: int = 1  # of the heads; -1 turns it round
+
+
+class Beside(NamedTuple):
+    """Theory beside one run."""
+
+    wrong_heads: int
+    drop_errors: list[float]
+    mean_gap: float
+
+
+@cache
+def besides(told: Told) -> list[Beside]:
+    runs = population_runs()
+    return [beside(runs.select(seed), told) for seed in runs.seeds]
+
+
+def beside(run: Run, told: Told) -> Beside:
+    weights = {name: told.scale * array[:: told.order] for name, array in run.initial_weights.items()}
+    expected = predict(told.task, MODEL, weights=weights)
+    time, loss = run.time.values, run.loss.values
+    drops = observed_drops(run, time, loss, expected)
+    wrong = sum(drop.predicted_head != drop.observed_head for drop in drops)
+    errors = [np.inf if drop.error is None else drop.error for drop in drops]
+    return Beside(wrong, errors, gaps(time[::4], loss[::4], expected)[1])
+
+
+@claim(
+    "staircase-heads",
+    "The initial weights tell which head learns which direction.",
+    source="beyond the paper",
+    quantity="wrong heads among 80 drops",
+    bound=0,
+    seeds="0-19",
+)
+def winning_heads(sabotage: bool = False) -> float:
+    return float(sum(one.wrong_heads for one in besides(Told(order=-1) if sabotage else Told())))
+
+
+@claim(
+    "staircase-drop-times",
+    "The initial weights tell when every drop comes.",
+    source="beyond the paper",
+    quantity="relative error of the time of a drop, mean over 80",
+    bound=2e-3,
+    seeds="0-19",
+)
+def drop_times(sabotage: bool = False) -> float:
+    return float(np.mean([one.drop_errors for one in besides(Told(scale=1.01) if sabotage else Told())]))
+
+
+@claim(
+    "staircase-loss-curve",
+    "The initial weights tell the whole loss curve.",
+    source="Fig. 3a",
+    quantity="gap of the loss, mean over time and 20 runs",
+    bound=5e-4,
+    seeds="0-19",
+)
+def loss_curves(sabotage: bool = False) -> float:
+    told = Told(task=TASK.replace(context=TASK.context - 1)) if sabotage else Told()
+    return float(np.mean([one.mean_gap for one in besides(told)]))
+
+
+@claim(
+    "staircase-order",
+    "On every plateau the network holds the eigenvectors of the largest eigenvalues and no others.",
+    source="Sec. 4, Fig. 3a",
+    quantity="plateaus of 20 runs in whose middle it holds another set",
+    bound=0,
+    seeds="0-19",
+)
+def order_of_learning(sabotage: bool = False) -> float:
+    runs = population_runs()
+    return float(sum(wrong_sets(runs.select(seed), rising=sabotage) for seed in runs.seeds))
+
+
+def wrong_sets(run: Run, rising: bool) -> int:
+    """Plateaus in whose middle the eigenvectors held are not the first ones by falling (or rising) eigenvalue."""
+    levels = plateau_losses(TASK)
+    edges = [crossing(run.time.values, run.loss.values, middle) for middle in (levels[:-1] + levels[1:]) / 2]
+    ends = np.array([0.0, *edges, run.time.values[-1]])
+    wrong = 0
+    for held, middle in enumerate((ends[:-1] + ends[1:]) / 2):
+        now = run.weights.isel(record=int(np.abs(run.weights["time"].values - middle).argmin()))
+        dim, part = TASK.dim, {name: now[name].values for name in ("value", "key", "query")}
+        A = effective_matrix(part["value"][:, dim, dim], part["key"][..., :dim], part["query"][..., :dim])
+        seen = identify(TASK, A)
+        rank = np.arange(dim)[:: -1 if rising else 1]
+        wrong += not seen.clean or bool(np.any(seen.learned != (rank < held)))
+    return wrong
+
+
+# --- the same on a finite sample --------------------------------------------------------------------------------------
+
+PUBLIC = TASK.replace(normalize="none")
+
+
+@cache
+def sampled_comparisons(source: str) -> list[Comparison]:
+    return sampled_runs().compare(source=source)
+
+
+@cache
+def sampled_runs() -> Run:
+    return train(PUBLIC, MODEL, samples=5000, init=1e-2, init_law="public", lr=0.02, steps=40_000, seeds=10)
+
+
+@claim(
+    "staircase-finite-sample",
+    "Descent on 5000 sequences follows the same theory, told the moments of the sample.",
+    source="beyond the paper",
+    quantity="relative error of the time of a drop, mean over the first three drops of 10 runs",
+    bound=0.025,
+    seeds="0-9",
+)
+def drop_times_on_a_sample(sabotage: bool = False) -> float:
+    compared = sampled_comparisons("population" if sabotage else "sample")
+    errors = [drop.error for one in compared for drop in one.drops[:3]]
+    return float(np.mean([np.inf if error is None else error for error in errors]))
+
+
+# --- how long a plateau lasts -----------------------------------------------------------------------------------------
+
+
+@claim(
+    "staircase-one-over-init",
+    "Every plateau of separate attention lasts as long as 1/init.",
+    source="beyond the paper",
+    quantity="error of the exponent of the wait before a drop in init, worst of 4 drops, 5 seeds",
+    bound=0.02,
+    seeds="0-4",
+)
+def plateaus_last_one_over_init(sabotage: bool = False) -> float:
+    inits = [1e-3, 5e-4, 2.5e-4]
+    waits = np.array([mean_log_waits(icl.Merged(heads=8) if sabotage else MODEL, init) for init in inits])
+    exponents = np.polyfit(np.log(inits), waits, 1)[0]
+    return float(np.abs(exponents + 1).max())
+
+
+@cache
+def mean_log_waits(model: Model, init: float) -> Float[np.ndarray, " D"]:
+    """The logarithm of the time before every drop, mean over seeds."""
+    runs = train(TASK, model, init=init, engine="moments", seeds=5)
+    return np.mean([np.log(waits(runs.select(seed))) for seed in runs.seeds], axis=0)
+
+
+def waits(run: Run) -> Float[np.ndarray, " D"]:
+    levels = plateau_losses(TASK)
+    times = [crossing(run.time.values, run.loss.values, middle) for middle in (levels[:-1] + levels[1:]) / 2]
+    return np.diff(times, prepend=0.0)

@@ -1,12 +1,14 @@
 """Claims can fail: each one's number breaks its bound once something is wrong on purpose."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from iclflow.claims import every_claim
 from iclflow.cli import main
 
+ROOT = Path(__file__).parents[1]
 CLAIMS = every_claim()
 QUICK = [c.id for c in CLAIMS.values() if c.quick]
 
@@ -61,3 +63,16 @@ def test_an_unknown_claim_is_refused(capsys):
         main(["verify", "--only", "nonsense"])
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("iclflow: only: 'nonsense' must be")
+
+
+def test_the_readme_prints_what_a_fresh_measurement_gives(quiet):
+    """Quick claims again: the same digits where a number is a physical one, rounding where it is rounding."""
+    printed = {c["id"]: c for c in json.loads((ROOT / "docs" / "claims.json").read_text())["claims"]}
+    readme = (ROOT / "README.md").read_text()
+    assert set(printed) == set(CLAIMS)
+    for name, claim in CLAIMS.items():
+        assert printed[name]["bound"] == claim.bound
+        assert f"(`{name}`)" in readme
+    for name in QUICK:
+        now, then = CLAIMS[name].measure(), printed[name]["measured"]
+        assert now == pytest.approx(then, rel=0.05, abs=1e-9), name

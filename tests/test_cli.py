@@ -168,3 +168,38 @@ def test_help_and_refusals_never_load_jax(arguments):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_theory_speaks_without_training(capsys):
+    code, out, _ = call(capsys, "theory", "--json", "--init", 0.001, "--heads", 5)
+    found = json.loads(out)
+    assert code == 0
+    np.testing.assert_allclose(found["eigenvalues"], [0.4, 0.3, 0.2, 0.1])
+    np.testing.assert_allclose(found["plateau_losses"], [1, 0.64057971, 0.37737216, 0.2098046, 0.13599507], atol=1e-8)
+    assert found["visited"] == [0, 1, 2, 3, 4]
+    assert found["minimum"] == found["plateau_losses"][-1]
+    assert found["escape_rate"] == pytest.approx(0.16)
+    assert len(found["drop_times"]) == 4
+    assert found["escape_time"] > 0
+
+
+def test_theory_of_merged_attention_visits_only_the_ends(capsys):
+    found = json.loads(call(capsys, "theory", "--model", "merged", "--json", "--init", "1e-6")[1])
+    assert found["visited"] == [0, 4]
+    assert found["escape_rate"] == pytest.approx(np.sqrt(0.16**2 + 0.09**2 + 0.04**2 + 0.01**2))
+    assert len(found["drop_times"]) == 1
+    assert "drop_times" not in json.loads(call(capsys, "theory", "--model", "merged", "--json")[1])
+
+
+def test_theory_prints_a_table_and_refuses_what_it_does_not_know(capsys):
+    code, out, _ = call(capsys, "theory", "--heads", 2, "--init", 0.01)
+    assert code == 0
+    assert "(not visited)" in out
+    for flags, line in (
+        (["--icl-fraction", 0.5], "icl_fraction: 0.5 must be 1 here"),
+        (["--spectrum", "0.5,0"], "spectrum: must have full rank"),
+        (["--data", "x.npz"], "data: 'x.npz' does not go with theory"),
+    ):
+        code, _, err = call(capsys, "theory", *flags)
+        assert code == 2
+        assert err.startswith(f"iclflow: {line}")

@@ -11,7 +11,7 @@ import iclflow as icl
 from iclflow.claims.registry import claim
 from iclflow.comparison import Comparison, crossing, gaps, observed_drops, observed_plateaus, sample_landscape
 from iclflow.config import Model
-from iclflow.data.sequences import Law, Sample, chunks
+from iclflow.data.sequences import Law, Sample, gathered
 from iclflow.prediction import predict
 from iclflow.run import Run
 from iclflow.theory import directions, plateau_losses
@@ -74,9 +74,7 @@ def levels_against_the_sample(sabotage: bool = False) -> float:
 def standard_errors() -> Float[np.ndarray, " levels"]:
     """Of the loss of every fixed point on that sample, from the squared errors of its sequences."""
     matrices = np.stack([plateau_matrix(TASK, m) for m in range(LEVELS)])
-    squares = np.concatenate(
-        [squared_errors(chunk, matrices) for chunk in chunks(Sample(Law.of(TASK), SAMPLES, (0, TRAIN)))]
-    )
+    squares = squared_errors(gathered(Sample(Law.of(TASK), SAMPLES, (0, TRAIN))), matrices)
     return squares.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
 
 

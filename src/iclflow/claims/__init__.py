@@ -9,7 +9,10 @@ from iclflow.claims.registry import REGISTRY, Claim
 
 __all__ = ["SUBJECTS", "every_claim"]
 
-SUBJECTS = ("equivalence", "convolution", "merged", "fixed_points", "staircase")
+SUBJECTS = (
+    "equivalence", "convolution", "merged", "fixed_points", "staircase",
+    "ranks", "algorithm", "variants", "in_weight", "regimes",
+)  # fmt: skip
 
 
 def every_claim() -> dict[str, Claim]:

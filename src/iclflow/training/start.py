@@ -14,6 +14,7 @@ from iclflow.models import Weights, check_weights, put_back
 from iclflow.out_directory import refuse_existing
 from iclflow.progress import Report, progress_bar
 from iclflow.run import Run, SeedResult, gather
+from iclflow.training import by_descent
 from iclflow.training.plan import Plan
 from iclflow.weight_files import infer_model, read_weights
 
@@ -121,10 +122,9 @@ def run_seed(plan: Plan, seed: int, report: Report) -> SeedResult:
     now = initial if plan.earlier is None else plan.earlier.final_weights
     blocks = plan.blocks(initial)
     loss = plan.loss(seed, now, blocks, report)
+    walk = by_descent.walk
     if plan.engine == "flow":
         from iclflow.training.by_flow import walk  # brings diffrax, which descent can do without
-    else:
-        from iclflow.training.by_descent import walk
     walked = walk(plan, seed, loss, plan.trained_part(now, blocks), report)
     return SeedResult(
         seed=seed,

@@ -1,0 +1,171 @@
+"""Heads of rank R: a new head keeps the loss waiting, a further direction in a grown head hardly does."""
+
+from functools import cache
+
+import numpy as np
+from jaxtyping import Float
+
+import iclflow as icl
+from iclflow.claims.registry import claim
+from iclflow.comparison import crossing
+from iclflow.run import Run
+from iclflow.staircase_detection import find_drops
+from iclflow.theory import Directions, Staircase, directions, staircase
+
+__all__ = ["drop_time_error", "expected_staircase"]
+
+TASK = icl.Task(dim=8)
+HEADS = {2: 5, 4: 3, 8: 2}
+SMALL = 1e-3
+SEEDS = 6
+
+
+@cache
+def rank_run(rank: int) -> Run:
+    return icl.train(TASK, icl.Separate(heads=HEADS[rank], rank=rank), init=SMALL, seeds=SEEDS)
+
+
+def expected_staircase(run: Run, scene: Directions) -> Staircase:
+    """Theory from the initial weights of a run with one seed."""
+    dim, outputs, weights = run.task.dim, run.task.out_dim, run.initial_weights
+    v = np.trace(weights["value"][:, dim:, dim:], axis1=1, axis2=2) / np.sqrt(outputs)
+    return staircase(scene, v, weights["key"][:, :, :dim], weights["query"][:, :, :dim])
+
+
+def observed_drop_times(run: Run, levels: Float[np.ndarray, " m+1"]) -> Float[np.ndarray, " m"]:
+    """When the loss is halfway between neighbouring levels; infinite where it does not come so far."""
+    middles = (levels[:-1] + levels[1:]) / 2
+    seen = [crossing(run.time.values, run.loss.values, level) for level in middles]
+    return np.array([np.inf if time is None else time for time in seen])
+
+
+def drop_time_error(run: Run, scene: Directions) -> float:
+    """Relative error of the predicted drop times, averaged over drops and seeds."""
+    errors = []
+    for seed in run.seeds:
+        one = run.select(seed)
+        expected = expected_staircase(one, scene)
+        seen = observed_drop_times(one, expected.levels)
+        if not np.isfinite(seen).all():
+            return np.inf
+        errors.append(np.abs(expected.drop_times / seen - 1))
+    return float(np.mean(errors))
+
+
+def wait_ratio(rank: int, sabotage: bool) -> float:
+    """Three over the median of the wait before the first direction of a head over the wait before its second."""
+    levels = icl.theory.plateau_losses(TASK)
+    run = rank_run(rank)
+    waits = np.array([np.diff(observed_drop_times(run.select(s), levels), prepend=0.0) for s in run.seeds])
+    first = np.arange(0, TASK.dim - 1, rank) + sabotage  # sabotage: heads are thought to begin a drop later
+    first = first[first < TASK.dim - 1]
+    return float(3 / np.median(waits[:, first] / waits[:, first + 1]))
+
+
+def rank_drop_times(rank: int, sabotage: bool) -> float:
+    task = TASK.replace(context=2 * TASK.context) if sabotage else TASK
+    return drop_time_error(rank_run(rank), directions(task))
+
+
+@claim(
+    "rank-1-plateaus",
+    "With rank one every one of the D directions has a plateau and a drop of its own.",
+    source="Fig. 3a",
+    quantity="seeds whose loss does not show D drops (D = 4, three seeds)",
+    bound=0,
+    seeds="0-2",
+    quick=True,
+)
+def one_plateau_a_direction(sabotage: bool = False) -> float:
+    task = icl.Task(dim=4)
+    run = icl.train(task, icl.Separate(heads=3 if sabotage else 5), init=SMALL, seeds=3, engine="moments")
+    counts = [len(find_drops(one.time.values, one.loss.values).times) for one in map(run.select, run.seeds)]
+    return float(sum(count != task.dim for count in counts))
+
+
+@claim(
+    "rank-2-waits",
+    "With rank two the conspicuous plateaus stand before every second drop, where a new head has to grow.",
+    source="Fig. 4",
+    quantity="3 / median ratio of the wait before drop 2k+1 to that before drop 2k+2 (D = 8)",
+    bound=1,
+    seeds="0-5",
+)
+def waits_of_rank_two(sabotage: bool = False) -> float:
+    return wait_ratio(2, sabotage)
+
+
+@claim(
+    "rank-4-waits",
+    "With rank four they stand before the first and the fifth drop.",
+    source="Fig. 4",
+    quantity="3 / median ratio of the wait before drop 4k+1 to that before drop 4k+2 (D = 8)",
+    bound=1,
+    seeds="0-5",
+)
+def waits_of_rank_four(sabotage: bool = False) -> float:
+    return wait_ratio(4, sabotage)
+
+
+@claim(
+    "rank-8-waits",
+    "With full rank one long plateau stands before the first drop, and none like it before the second.",
+    source="Fig. 4",
+    quantity="3 / median ratio of the wait before drop 1 to that before drop 2 (D = 8)",
+    bound=1,
+    seeds="0-5",
+)
+def waits_of_full_rank(sabotage: bool = False) -> float:
+    return wait_ratio(8, sabotage)
+
+
+@claim(
+    "rank-2-drop-times",
+    "The times of all eight drops of rank-two heads follow from the initial weights.",
+    source="beyond the paper",
+    quantity="mean relative error over drops and seeds",
+    bound=0.01,
+    seeds="0-5",
+)
+def drop_times_of_rank_two(sabotage: bool = False) -> float:
+    return rank_drop_times(2, sabotage)
+
+
+@claim(
+    "rank-4-drop-times",
+    "The times of all eight drops of rank-four heads follow from the initial weights.",
+    source="beyond the paper",
+    quantity="mean relative error over drops and seeds",
+    bound=0.01,
+    seeds="0-5",
+)
+def drop_times_of_rank_four(sabotage: bool = False) -> float:
+    return rank_drop_times(4, sabotage)
+
+
+@claim(
+    "rank-2-values",
+    "The cube of a trained head's value weight is the sum of the strengths of the directions that it holds.",
+    source="beyond the paper",
+    quantity="largest relative error of v^3 over heads and seeds (R = 2)",
+    bound=1e-3,
+    seeds="0-5",
+)
+def value_of_a_trained_head(sabotage: bool = False) -> float:
+    d = directions(TASK)
+    strength = 1 / d.query if sabotage else d.strength  # sabotage: as if the context were infinite
+    weights = converged_weights()
+    v, K, Q = (weights[name] for name in ("value", "key", "query"))
+    v = v[:, :, TASK.dim, TASK.dim]
+    along = np.einsum("sh,shrd,shrd->shd", v, K[..., : TASK.dim] @ d.left, Q[..., : TASK.dim] @ d.right)
+    held = along > d.strength / 2
+    if not (held.sum(axis=1) == 1).all():
+        return np.inf
+    grown = held.any(axis=2)
+    return float(np.abs(np.abs(v[grown]) ** 3 / (held @ strength)[grown] - 1).max())
+
+
+@cache
+def converged_weights() -> dict[str, np.ndarray]:
+    """Final weights of the rank-two run, followed on until the last direction has all its strength."""
+    return icl.resume(rank_run(2), time=5000.0).final_weights

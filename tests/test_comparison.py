@@ -15,6 +15,7 @@ def run():
 def test_the_staircase_is_predicted_from_the_initial_weights(run):
     found = run.compare()
     assert [d.predicted_head for d in found.drops] == [d.observed_head for d in found.drops]
+    assert [d.direction for d in found.drops] == [d.observed_direction for d in found.drops] == [0, 1, 2, 3]
     assert max(d.error for d in found.drops) < 2e-3
     assert found.mean_gap < 5e-4
     np.testing.assert_allclose(

@@ -16,6 +16,7 @@ from iclflow.prediction import Prediction, predict
 from iclflow.progress import silent
 from iclflow.run import Run
 from iclflow.staircase_detection import find_plateaus
+from iclflow.theory.landscape import directions
 from iclflow.theory.separate import SampleLandscape
 
 __all__ = ["Comparison", "Drop", "Plateau", "compare", "compare_one", "sample_landscape"]
@@ -31,6 +32,7 @@ class Drop:
     predicted_head: int
     observed_head: int | None
     direction: int
+    observed_direction: int | None
 
     @property
     def error(self) -> float | None:
@@ -79,11 +81,15 @@ class Comparison:
         lines = [
             f"seed {self.seed}: theory from the {self.source}'s moments;"
             f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}",
-            "  drop   predicted t/tau   observed   error   head (predicted, observed)",
+            "  drop   predicted t/tau   observed   error   head, direction (predicted; observed)",
         ]
         for number, d in enumerate(self.drops, 1):
             seen = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
-            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {seen}   {d.predicted_head}, {d.observed_head}")
+            expected, found = (d.predicted_head, d.direction), (d.observed_head, d.observed_direction)
+            who = "; ".join(
+                ", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in (expected, found)
+            )
+            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {seen}   {who}")
         lines.append("  plateau   observed   predicted      start     length   predicted length")
         for number, p in enumerate(self.plateaus, 1):
             length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
@@ -184,6 +190,7 @@ def observed_drops(run: Run, time: np.ndarray, loss: np.ndarray, prediction: Pre
                 predicted_head=int(prediction.heads[number]),
                 observed_head=None if when is None else carrying_head(run, direction),
                 direction=direction,
+                observed_direction=None if when is None else grown_direction(run, when, number, prediction),
             )
         )
     return found
@@ -198,6 +205,28 @@ def carrying_head(run: Run, direction: int) -> int | None:
     value = np.trace(weights["value"][:, dim:, dim:], axis1=1, axis2=2)
     held = value * np.einsum("hrd,d,hre,e->h", weights["key"][:, :, :dim], vector, weights["query"][:, :, :dim], vector)
     return int(np.argmax(held))
+
+
+def grown_direction(run: Run, when: float, number: int, prediction: Prediction) -> int | None:
+    """The eigen-direction whose gain grew most across a drop, from the weights kept nearest to both plateaus."""
+    if run.model.kind != "separate" or prediction.directions[number] < 0 or run.experiment.data is not None:
+        return None
+    times = run.weights["time"].values
+    drops = prediction.drop_times
+    before = (drops[number - 1] + when) / 2 if number else when / 2
+    after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]
+    first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
+    growth = gains(run, last) - gains(run, first)
+    return int(np.argmax(growth)) if first < last else None
+
+
+def gains(run: Run, record: int) -> Float[np.ndarray, " D"]:
+    """Diagonal of the effective matrix in the eigenbasis, relative to the strength that each direction ends with."""
+    basis, dim = covariances(run.task).basis, run.task.dim
+    value, key, query = (run.weights[name].values[record] for name in ("value", "key", "query"))
+    labels = np.trace(value[:, dim:, dim:], axis1=1, axis2=2)
+    matrix = np.einsum("h,hrd,hre->de", labels, key[:, :, :dim], query[:, :, :dim])
+    return np.einsum("di,de,ei->i", basis, matrix, basis) / directions(run.task).strength
 
 
 def observed_plateaus(time: np.ndarray, loss: np.ndarray, prediction: Prediction) -> list[Plateau]:

@@ -55,11 +55,12 @@ def test_auto_picks_an_engine_and_says_why(settings, engine, quiet):
     [
         SMALL,
         {**SMALL, "data_seed": 4},
+        {**SMALL, "samples": 20_000},
         {"init": 0.3},
         {**SMALL, "samples": 50, "batch": 10, "engine": "tokens"},
         {"lr": 0.1, "steps": 50, "init": 0.2},
     ],
-    ids=["own samples", "shared sample", "population flow", "minibatch", "population descent"],
+    ids=["own samples", "shared sample", "large samples", "population flow", "minibatch", "population descent"],
 )
 def test_many_seeds_in_one_call_are_bit_for_bit_single_runs(settings, quiet):
     model = icl.Separate(heads=3, rank=2)

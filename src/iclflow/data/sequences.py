@@ -9,6 +9,7 @@ over the sample, and task vectors are centred and whitened when every sequence h
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from iclflow.errors import BadInput
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh"]
 
 T = TypeVar("T")
+ONE_WALK = threading.Lock()
 
 CHUNK = 8192  # sequences; part of the definition of a sample, not a tuning knob
 KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
@@ -189,9 +191,10 @@ def chunk_count(sequences: Sequences) -> int:
 def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[T]:
     """`function(index)` of every chunk, on all cores and in order; BLAS keeps to one thread in each.
 
-    The numbers do not depend on the number of cores, and small products do not fight over them.
+    The numbers do not depend on the number of cores, and small products do not fight over them. One walk at a time:
+    the limit on BLAS belongs to the whole process.
     """
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ONE_WALK, threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from pool.map(function, range(chunk_count(sequences)))
 
 

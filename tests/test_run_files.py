@@ -56,6 +56,12 @@ def test_overwrite_never_replaces_what_is_not_a_run(run, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(icl.BadInput, match="must be a directory that you can write to"):
+        icl.train(TASK, icl.Merged(heads=2), samples=20, lr=0.05, steps=30, out=tmp_path / "file" / "run")
+
+
 def test_a_failed_write_leaves_nothing_behind(run, tmp_path, monkeypatch):
     run.save(tmp_path / "old")
 

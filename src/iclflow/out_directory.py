@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from iclflow.config import Experiment
@@ -17,8 +18,13 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Existing results are only replaced when asked, and only if they are a run."""
+    """Existing results are only replaced when asked, and only if they are a run; a place must be writable."""
     if not path.exists():
+        ground = next(parent for parent in path.absolute().parents if parent.exists())
+        if not ground.is_dir() or not os.access(ground, os.W_OK):
+            raise BadInput(
+                f"out: {str(path)!r} cannot be made: {str(ground)!r} must be a directory that you can write to"
+            )
         return
     if not overwrite:
         raise BadInput(f"out: {str(path)!r} exists; choose another directory or give --overwrite")

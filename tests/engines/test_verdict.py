@@ -8,7 +8,7 @@ from iclflow.engines.verdict import judge_descent
 
 
 def test_a_falling_curve_is_fine():
-    assert judge_descent(np.exp(-np.linspace(0, 5, 100)), 1.0, monotone=True).status == "ok"
+    assert judge_descent(np.exp(-np.linspace(0, 5, 100)), 1.0, kind="monotone").status == "ok"
 
 
 def test_a_hop_at_the_end_is_unstable_and_an_early_one_is_not():
@@ -16,18 +16,18 @@ def test_a_hop_at_the_end_is_unstable_and_an_early_one_is_not():
     late, early = curve.copy(), curve.copy()
     late[-5:] += [0.01, 0, 0.01, 0, 0.01]
     early[5] += 0.05
-    assert judge_descent(late, 1.0, monotone=True).status == "unstable"
-    assert judge_descent(early, 1.0, monotone=True).status == "ok"
+    assert judge_descent(late, 1.0, kind="monotone").status == "unstable"
+    assert judge_descent(early, 1.0, kind="monotone").status == "ok"
 
 
 def test_a_run_thrown_back_to_where_it_came_from_is_unstable():
     curve = np.concatenate([np.linspace(1, 0.2, 50), np.full(200, 1.0)])
-    assert judge_descent(curve, 1.0, monotone=True).status == "unstable"
+    assert judge_descent(curve, 1.0, kind="monotone").status == "unstable"
 
 
 def test_divergence_names_the_first_bad_step():
     curve = np.concatenate([np.ones(7), [1e9, np.inf, np.nan]])
-    verdict = judge_descent(curve, 1.0, monotone=True)
+    verdict = judge_descent(curve, 1.0, kind="monotone")
     assert verdict.status == "diverged"
     assert "step 7" in verdict.why
 
@@ -35,8 +35,11 @@ def test_divergence_names_the_first_bad_step():
 def test_noise_of_minibatches_is_not_instability():
     rng = np.random.default_rng(0)
     curve = 0.15 + np.exp(-np.linspace(0, 5, 500)) + 0.05 * rng.random(500)
-    assert judge_descent(curve, 1.0, monotone=False).status == "ok"
-    assert judge_descent(curve + 3 * rng.random(500), 1.0, monotone=False).status == "unstable"
+    assert judge_descent(curve, 1.0, kind="noisy").status == "ok"
+    plateau = 1 + 0.3 * rng.standard_normal(50)
+    assert judge_descent(plateau, 1.0, kind="noisy").status == "ok"
+    assert judge_descent(plateau + np.linspace(0, 2, 50), 1.0, kind="noisy").status == "unstable"
+    assert judge_descent(plateau, 1.0, kind="smooth").status == "unstable"
 
 
 @pytest.mark.parametrize("model", [icl.Merged(heads=4), icl.Separate(heads=5), icl.Separate(heads=3, rank=2)])

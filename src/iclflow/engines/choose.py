@@ -21,4 +21,6 @@ def choose(experiment: Experiment) -> tuple[str, str]:
         or training.dtype == "float32"
     ):
         return "moments", "full-batch descent of a linear model needs only moments of the data"
+    if training.time is not None:
+        return "flow", "a length in t/tau is given: gradient flow"
     return "flow", "no learning rate and no steps given: gradient flow until the loss has settled"

@@ -4,7 +4,7 @@ A NaN check is not enough: a learning rate 1.2 to 1.5 times too large often ends
 minimum. Full-batch gradient descent below the stable step never rises, so rises near the end give it away.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ TAIL = 0.1  # share of the run that counts as its end
 RISE = 1e-4  # of the zero loss: a hop in one step that is more than the small ripple of a flat minimum
 REBOUND = 1e-2  # of the zero loss: how far above its lowest value a monotone run may end
 RESTLESS = 0.1  # of the zero loss: how far other optimisers may swing in the tail
+HIGH = 1.5  # times the larger of zero loss and early mean: where a noisy run has gone wrong
 BLOWN_UP = 1e6  # times the larger of first and zero loss
 
 
@@ -23,8 +24,11 @@ class Verdict(NamedTuple):
     why: str
 
 
-def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, monotone: bool) -> Verdict:
-    """`monotone` for full-batch gradient descent, whose loss has no reason to rise."""
+Kind = Literal["monotone", "smooth", "noisy"]
+
+
+def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, kind: Kind) -> Verdict:
+    """`monotone` is full-batch gradient descent, whose loss has no reason to rise; `noisy` losses are of batches."""
     scale = max(abs(zero_loss), np.finfo(float).tiny)
     start = abs(losses[0]) if np.isfinite(losses[0]) else 0.0
     bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, start))
@@ -32,10 +36,12 @@ def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, monotone: b
         return Verdict("diverged", f"the loss blew up at step {int(np.argmax(bad))}")
     tail = losses[-max(3, int(TAIL * len(losses))) :]
     rise, rebound = float(np.diff(tail).max(initial=0.0)) / scale, float(losses[-1] - losses.min()) / scale
-    if monotone and rise > RISE:
+    if kind == "monotone" and rise > RISE:
         return Verdict("unstable", f"the loss still rises by up to {rise:.1e} of the zero loss in a step at the end")
-    if monotone and rebound > REBOUND:
+    if kind == "monotone" and rebound > REBOUND:
         return Verdict("unstable", f"the loss ends {rebound:.1e} of the zero loss above its lowest value")
-    if not monotone and (tail.mean() > 1.5 * scale or (np.ptp(tail) > RESTLESS * scale and tail.mean() > 0.5 * scale)):
+    if kind == "smooth" and np.ptp(tail) > RESTLESS * scale and tail.mean() > 0.5 * scale:
         return Verdict("unstable", "the loss ends high and restless")
+    if kind != "monotone" and tail.mean() > HIGH * max(scale, float(losses[: len(tail)].mean())):
+        return Verdict("unstable", "the loss ends above where it started")
     return Verdict("ok", "")

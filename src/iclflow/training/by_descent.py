@@ -12,7 +12,7 @@ from iclflow.engines.descent import RULES, descend
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.reach import stable_step
 from iclflow.engines.token_loss import TokenLoss
-from iclflow.engines.verdict import Verdict, judge_descent
+from iclflow.engines.verdict import Kind, Verdict, judge_descent
 from iclflow.models import Weights
 from iclflow.progress import Report
 from iclflow.training.feeding import feeder
@@ -99,8 +99,8 @@ def whole_length(losses: np.ndarray, steps: int) -> np.ndarray:
 
 def judged(plan: Plan, sizes: Sizes, losses: np.ndarray) -> Verdict:
     training: Training = plan.training
-    monotone = training.optimizer == "sgd" and training.batch is None
-    verdict = judge_descent(losses, sizes.zero, monotone)
+    full_batch: Kind = "monotone" if training.optimizer == "sgd" else "smooth"
+    verdict = judge_descent(losses, sizes.zero, full_batch if training.batch is None else "noisy")
     if verdict.status in ("unstable", "diverged"):
         limit = f", stable up to {sizes.stable:.4g}" if math.isfinite(sizes.stable) else ""
         return Verdict(verdict.status, f"{verdict.why}; lr = {sizes.lr:.4g}{limit}")

@@ -3,6 +3,7 @@
 import os
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from iclflow.out_directory import refuse_existing
 from iclflow.progress import Report, progress_bar
 from iclflow.run import Run, SeedResult, gather
 from iclflow.training import by_descent
-from iclflow.training.plan import Plan
+from iclflow.training.plan import Plan, Walked
 from iclflow.weight_files import infer_model, read_weights
 
 __all__ = ["run_experiment", "train"]
@@ -116,16 +117,22 @@ def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[SeedResult]:
         return [first, *pool.map(run_one, seeds[1:])]
 
 
+def walker(engine: str) -> Callable[..., Walked]:
+    """The way down; the flow brings diffrax along, which descent can do without."""
+    if engine != "flow":
+        return by_descent.walk
+    from iclflow.training import by_flow
+
+    return by_flow.walk
+
+
 def run_seed(plan: Plan, seed: int, report: Report) -> SeedResult:
     begun = time.perf_counter()
     initial = plan.initial(seed)
     now = initial if plan.earlier is None else plan.earlier.final_weights
     blocks = plan.blocks(initial)
     loss = plan.loss(seed, now, blocks, report)
-    walk = by_descent.walk
-    if plan.engine == "flow":
-        from iclflow.training.by_flow import walk  # brings diffrax, which descent can do without
-    walked = walk(plan, seed, loss, plan.trained_part(now, blocks), report)
+    walked = walker(plan.engine)(plan, seed, loss, plan.trained_part(now, blocks), report)
     return SeedResult(
         seed=seed,
         losses=walked.losses,

@@ -91,7 +91,7 @@ def squared_errors(
     "staircase-levels-population",
     "They lie at the losses of the fixed points in order of falling eigenvalue, as near as the sample allows.",
     source="Eq. 19, Fig. 3a",
-    quantity="largest distance of a plateau's level (median over 8 initial weights) in standard errors of the sample, P = 80000",
+    quantity="largest distance of a plateau's level (median of 8 runs) in standard errors of the sample, P = 80000",
     bound=4,
     seeds="0-7",
 )

@@ -132,7 +132,13 @@ def test_resume_goes_on_in_place(capsys, tmp_path):
 def test_save_weights_keeps_them_along_training(capsys, tmp_path):
     call(capsys, *SMALL, "--out", tmp_path / "a")
     call(capsys, *SMALL, "--save-weights", "--out", tmp_path / "b")
+    call(capsys, *SMALL, "--seeds", 2, "--out", tmp_path / "c")
     assert icl.load(tmp_path / "a").weights.sizes["record"] == 2
+    many = icl.load(tmp_path / "c")
+    assert many.weights.sizes["record"] == 2
+    np.testing.assert_array_equal(
+        many.select(0).final_weights["value"], icl.load(tmp_path / "b").final_weights["value"]
+    )
     assert icl.load(tmp_path / "b").weights.sizes["record"] == 11
 
 

@@ -150,9 +150,9 @@ class Run:
 
     def first_and_last(self) -> "Run":
         """The same run with only its first and last weights."""
-        if "seed" in self.weights.dims or self.weights.sizes["record"] <= 2:
-            return self
-        weights = self.weights.isel(record=[0, -1])
+        last = self.weights["time"].notnull().sum("record") - 1  # shorter seeds are padded behind their last record
+        ends = xr.concat([xr.zeros_like(last), last], dim="record")
+        weights = self.weights.isel(record=ends)
         return Run(self.experiment, self.curves, weights, self.initial_weights, self.summary, self.optimizer_state)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:

@@ -15,9 +15,10 @@ from iclflow.engines.token_loss import TokenLoss
 from iclflow.engines.verdict import Kind, Verdict, judge_descent
 from iclflow.models import Weights
 from iclflow.progress import Report
+from iclflow.run import finite_or_none
 from iclflow.training.feeding import feeder
 from iclflow.training.horizon import expected_end
-from iclflow.training.plan import Plan, Walked, finite_or_none
+from iclflow.training.plan import Plan, Walked
 
 __all__ = ["walk"]
 

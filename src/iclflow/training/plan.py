@@ -1,6 +1,5 @@
 """What all seeds of an experiment share: engine, clock, data; computed when first asked for."""
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -218,7 +217,3 @@ class Plan:
 
     def trained_part(self, weights: Weights, blocks: Blocks) -> Weights:
         return take(self.model, weights, self.task.dim, blocks)
-
-
-def finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None

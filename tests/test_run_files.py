@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import iclflow as icl
-from iclflow import run_files
+from iclflow import run_files, whole_directory
 from iclflow.weight_files import read_weights, write_tensors
 
 TASK = icl.Task(dim=2, context=5)
@@ -80,7 +80,7 @@ def test_an_interrupted_write_is_never_taken_for_a_run(run, tmp_path, monkeypatc
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_files, "force_to_disk", stop)
+    monkeypatch.setattr(whole_directory, "force_to_disk", stop)
     with pytest.raises(KeyboardInterrupt):
         run.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())

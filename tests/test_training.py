@@ -229,3 +229,10 @@ def test_a_run_can_be_made_again_from_its_config_alone(quiet):
 def test_the_version_and_the_citation_are_there(capsys):
     assert "2501.16265" in icl.cite()
     assert "iclflow" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spacing", ["log", "even"])
+def test_two_records_are_the_first_and_the_last_weights_of_all_steps(spacing):
+    run = icl.train(icl.Task(dim=2), icl.Merged(heads=2), init=0.1, lr=0.1, steps=50, records=2, spacing=spacing)
+    assert run.loss.sizes["step"] == 51
+    assert run.weights["step"].values.tolist() == [0, 50]

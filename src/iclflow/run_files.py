@@ -5,28 +5,21 @@
     weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
     optimizer.safetensors what momentum and Adam remember (absent for plain descent and for the flow)
 
-Everything goes to a hidden directory beside the target, is forced to the disk, and is renamed into place last.
+`whole_directory` sees to it that the directory appears at once or not at all.
 """
 
-import errno
 import hashlib
 import json
-import os
-import secrets
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xarray as xr
 
 from iclflow.config import Experiment
-from iclflow.errors import BadInput, DamagedStore, NoRoom
+from iclflow.errors import BadInput, DamagedStore
 from iclflow.out_directory import refuse_existing
 from iclflow.run import Run
 from iclflow.weight_files import read_tensors, write_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from iclflow.whole_directory import files_below, written_whole
 
 __all__ = ["load_run", "save_run"]
 
@@ -35,23 +28,11 @@ SCHEMA = 1
 
 def save_run(run: Run, path: Path, overwrite: bool) -> Path:
     refuse_existing(path, overwrite)
-    scratch = path.parent / f".{path.name}.{secrets.token_hex(4)}"
-    try:
-        scratch.mkdir(parents=True)
+    with written_whole(path) as scratch:
         write_arrays(run, scratch)
         digests = {str(f.relative_to(scratch)): digest(f) for f in files_below(scratch)}
         summary = {"schema": SCHEMA, **run.summary, "files": digests}
         (scratch / "summary.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n")
-        force_to_disk(scratch)
-        move_into_place(scratch, path)
-    except OSError as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-            raise NoRoom(f"out: cannot write {str(path)!r}: {os.strerror(error.errno)}") from None
-        raise BadInput(f"out: cannot write {str(path)!r}: {os.strerror(error.errno or 0)}") from None
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
     return path
 
 
@@ -65,18 +46,6 @@ def write_arrays(run: Run, where: Path) -> None:
     write_tensors(where / "weights.safetensors", tensors, {"model": run.model.kind})
     if run.optimizer_state:
         write_tensors(where / "optimizer.safetensors", run.optimizer_state)
-
-
-def move_into_place(scratch: Path, path: Path) -> None:
-    """A directory cannot be renamed over a full one, so an old run steps aside first."""
-    if path.exists():
-        aside = path.parent / f".{path.name}.{secrets.token_hex(4)}.old"
-        path.rename(aside)
-        scratch.rename(path)
-        shutil.rmtree(aside)
-    else:
-        scratch.rename(path)
-    sync_directory(path.parent)
 
 
 def load_run(path: str | Path) -> Run:
@@ -107,25 +76,5 @@ def open_group(store: Path, group: str) -> xr.Dataset:
         return dataset.load()
 
 
-def files_below(where: Path) -> "Iterator[Path]":
-    return (f for f in sorted(where.rglob("*")) if f.is_file())
-
-
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def force_to_disk(where: Path) -> None:
-    for file in files_below(where):
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-    for directory in [where, *(d for d in where.rglob("*") if d.is_dir())]:
-        sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.ndimage import median_filter
+from scipy.ndimage import gaussian_filter1d, median_filter
 from scipy.optimize import isotonic_regression
+from scipy.signal import find_peaks
 
 from iclflow.errors import BadInput
 
-__all__ = ["Drops", "Plateaus", "find_drops", "find_plateaus"]
+__all__ = ["Drops", "Plateaus", "count_main_drops", "find_drops", "find_plateaus"]
 
 CONTRAST = 5.0  # a drop is this much faster than the plateaus beside it
 BULGE = 0.05  # and the curve rises above its chord between them by this fraction of the drop
@@ -33,6 +34,8 @@ FLAT = 0.005  # a curve that falls by less than this fraction of its start never
 NOISE_SIZES = 6.0  # smallest drop in units of the noise
 WIDTH = 5.0  # thickness of the band in units of the noise
 POINTS = 20_000  # longer curves are averaged down to about this many
+SMOOTHING = 0.1  # in ln t, for curves whose plateaus are not flat
+MAIN = 0.02  # smallest speed of a main drop, as a fraction of the initial loss a unit of ln t
 
 
 class Drops(NamedTuple):
@@ -212,3 +215,13 @@ def dropped(curve: Falling, upper: Rest, lower: Rest) -> bool:
     start, end = np.interp([upper.entered, lower.entered], *curve[:2])
     chord = np.interp(curve.time[inside], [upper.entered, lower.entered], [start, end])
     return bool(size >= smallest_drop(curve) and (curve.loss[inside] - chord > BULGE * size).any())
+
+
+def count_main_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> int:
+    """Maxima of -dL/d ln t on a smoothed curve: a rougher count, for softmax, whose plateaus slope."""
+    spacing = SMOOTHING / 10
+    after = time > 0
+    log_time, falling = np.log(time[after]), loss[after]
+    grid = np.arange(log_time[0] + 1, log_time[-1], spacing)
+    smooth = gaussian_filter1d(np.interp(grid, log_time, falling), SMOOTHING / spacing)
+    return len(find_peaks(-np.gradient(smooth, spacing), height=MAIN * falling[0])[0])

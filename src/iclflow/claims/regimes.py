@@ -5,8 +5,6 @@ from functools import cache
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy.ndimage import gaussian_filter1d
-from scipy.signal import find_peaks
 
 import iclflow as icl
 from iclflow.claims.registry import claim
@@ -16,7 +14,7 @@ from iclflow.engines.token_loss import prediction
 from iclflow.models import Weights
 from iclflow.models.initial import initial_weights
 from iclflow.run import Run
-from iclflow.staircase_detection import Plateaus, find_plateaus
+from iclflow.staircase_detection import Plateaus, count_main_drops, find_plateaus
 from iclflow.theory import landscape, lazy, minimum
 from iclflow.training import train
 
@@ -156,19 +154,10 @@ def softmax_run(kind: str) -> Run:
     return train(SOFTMAX_TASK, model, samples=1000, init=0.03, lr=0.1, steps=steps, dtype="float32", seeds=2)
 
 
-def main_drops(run: Run) -> int:
-    """Maxima of -dL/d ln t above 2 % of the initial loss, on a curve smoothed over a tenth of ln t."""
-    spacing, width, smallest = 0.01, 0.1, 0.02
-    log_time, loss = np.log(run.time.values[1:]), run.loss.values[1:]
-    grid = np.arange(log_time[0] + 1, log_time[-1], spacing)
-    smooth = gaussian_filter1d(np.interp(grid, log_time, loss), width / spacing)
-    speed = -np.gradient(smooth, spacing)
-    return len(find_peaks(speed, height=smallest * loss[0])[0])
-
-
 def mistaken_counts(kind: str, expected: int) -> float:
     run = softmax_run(kind)
-    return float(sum(main_drops(run.select(seed)) != expected for seed in run.seeds))
+    counts = [count_main_drops(one.time.values, one.loss.values) for one in map(run.select, run.seeds)]
+    return float(sum(count != expected for count in counts))
 
 
 @claim(

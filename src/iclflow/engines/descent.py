@@ -48,7 +48,7 @@ def recording_steps(first: int, last: int, count: int, spacing: str) -> np.ndarr
     """Where weights are kept between `first` and `last`, both included."""
     span = last - first
     even = np.linspace(0, span, count)
-    log = np.concatenate([[0.0], np.geomspace(1, max(span, 1), count - 1)])
+    log = np.concatenate([[0.0], np.geomspace(max(span, 1), 1, count - 1)])
     offsets = np.unique(np.round(log if spacing == "log" else even).astype(int))
     return first + offsets[offsets <= span]
 

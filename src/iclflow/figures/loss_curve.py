@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from iclflow.comparison import compare_one
 from iclflow.config import Separate
 from iclflow.errors import BadInput
-from iclflow.figures.style import BLACK, COLOURS, GREY, styled
+from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
 from iclflow.prediction import Prediction
 from iclflow.run import Run
 
@@ -46,18 +46,13 @@ def expected(run: Run) -> Prediction | None:
 
 def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
     end = 1.3 * float(np.nanmax(run.time))
-    for level in prediction.levels:
-        ax.axhline(level, color=GREY, lw=0.8, ls=":")
     if len(run.seeds) == 1:
         time = np.unique(np.concatenate([np.linspace(0, end, 400), near(prediction.drop_times, end)]))
-        ax.plot(time, prediction.loss(time), color=BLACK, lw=1.1, ls=(0, (4, 3)), label="theory from initial weights")
+        ax.plot(time, prediction.loss(time), label="theory from initial weights", **THEORY)
     drops = prediction.drop_times
     if len(drops) > 1 and drops[-1] > 10 * drops[0]:
-        ax.set_xscale("log")
-        ax.set_xlim(0.3 * drops[0], end)
-    for m, level in enumerate(prediction.levels):
-        name = rf"$L(M_{m})$" if len(prediction.levels) > 2 else ("zero", "minimum")[m]
-        ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=GREY)
+        log_time(ax, 0.3 * drops[0], end)
+    plateau_lines(ax, prediction.levels, None if len(prediction.levels) > 2 else ["zero", "minimum"])
 
 
 def near(drops: np.ndarray, end: float) -> np.ndarray:

@@ -5,11 +5,17 @@ from contextlib import contextmanager
 
 import matplotlib
 from cycler import cycler
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+from numpy import ndarray
 
-__all__ = ["BLACK", "COLOURS", "GREY", "styled"]
+__all__ = ["BLACK", "COLOURS", "GREY", "THEORY", "WIDTH", "log_time", "plateau_lines", "styled"]
 
 BLACK, GREY = "#222222", "#888888"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
+WIDTH = 6.75  # inches: two columns of a paper; one panel is half of it
+THEORY = {"color": BLACK, "lw": 1.1, "ls": (0, (4, 3))}  # simulation is solid and coloured
 SETTINGS = {
     "figure.figsize": (5.0, 3.1),
     "figure.dpi": 160,
@@ -32,3 +38,22 @@ def styled() -> Iterator[None]:
     """The look, for as long as the block lasts; the user's own settings are left alone."""
     with matplotlib.rc_context(SETTINGS):
         yield
+
+
+def plateau_lines(ax: Axes, levels: Float[ndarray, " m"], names: list[str] | None = None) -> None:
+    """Dotted lines across, each named in the right margin; names that would overlap are left out."""
+    low, high = ax.get_ylim()
+    last = None
+    for m, level in enumerate(levels):
+        ax.axhline(level, color=GREY, lw=0.8, ls=":", zorder=0)
+        if last is None or abs(level - last) > 0.05 * (high - low):
+            name = rf"$L(M_{m})$" if names is None else names[m]
+            ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=GREY)
+            last = level
+
+
+def log_time(ax: Axes, first: float, last: float) -> None:
+    """A logarithmic time axis, numbers at powers of ten only: those in between would run into each other."""
+    ax.set_xscale("log")
+    ax.set_xlim(first, last)
+    ax.xaxis.set_minor_formatter(NullFormatter())

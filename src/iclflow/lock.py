@@ -1,0 +1,65 @@
+"""One writer at a time on a store.
+
+An advisory lock of the kernel (`flock`): it belongs to the open file, so the kernel takes it back when the process
+dies, however it dies, and no stale lock is ever left. The file says who holds it, for people to read.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from iclflow.errors import BadInput
+
+__all__ = ["holder", "only_writer"]
+
+NAME = ".lock"
+
+
+@contextlib.contextmanager
+def only_writer(store: Path) -> Iterator[None]:
+    """Hold the lock of a store, or be refused at once."""
+    path = store / NAME
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise BadInput(
+                f"out: {str(store)!r} is being written by {holder(store)}, which holds {str(path)!r}"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, json.dumps({"pid": os.getpid(), "host": platform.node()}).encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def holder(store: Path) -> str:
+    """Who wrote its name into the lock last."""
+    try:
+        said = json.loads((store / NAME).read_text())
+        return f"process {int(said['pid'])} on {str(said['host'])[:64]}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def is_held(store: Path) -> bool:
+    """Whether a writer is at work now."""
+    try:
+        handle = os.open(store / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

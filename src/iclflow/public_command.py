@@ -154,8 +154,9 @@ def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) 
     if args.show:
         show(table, args, where.with_suffix(".png"))
     else:
-        keep_former(where)
-        write_file_whole(where, "\n".join(" ".join(f"{x:.18e}" for x in row) for row in table) + "\n")
+        text = "\n".join(" ".join(f"{x:.18e}" for x in row) for row in table) + "\n"
+        keep_former(where, text)
+        write_file_whole(where, text)
         print(where)
     if run.status in ("unstable", "diverged", "failed"):
         print(f"train.py: {run.status}: {run.summary['runs'][0]['why']}", file=sys.stderr)
@@ -163,9 +164,9 @@ def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) 
     return 0
 
 
-def keep_former(path: Path) -> None:
-    """Different runs can have one file name; the former file steps aside instead of being lost."""
-    if not path.exists():
+def keep_former(path: Path, text: str) -> None:
+    """Different runs can have one file name; a former file with other numbers steps aside instead of being lost."""
+    if not path.exists() or path.read_bytes() == text.encode():
         return
     number = 1
     while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():

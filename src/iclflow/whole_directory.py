@@ -30,12 +30,12 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_file_whole(path: Path, text: str) -> None:
+def write_file_whole(path: Path, content: str | bytes) -> None:
     """The same for one file: a reader never sees half of it."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with room_or_complaint(path):
-            scratch.write_text(text, encoding="utf-8")
+            scratch.write_bytes(content.encode() if isinstance(content, str) else content)
             with scratch.open("rb") as handle:
                 os.fsync(handle.fileno())
             scratch.replace(path)

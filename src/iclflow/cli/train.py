@@ -31,6 +31,7 @@ def train(
         bool, Parameter(help="keep the weights along training, not only first and last", negative=())
     ] = False,
     resume: Annotated[str | None, Parameter(help="go on with the run in DIR: give --steps or --time as well")] = None,
+    figure: Annotated[bool, Parameter(help="draw the loss curve into the run's directory")] = True,
     json: Annotated[bool, Parameter(help="print the summary as JSON", negative=())] = False,
 ) -> int:
     """Train a model and save the run.
@@ -44,7 +45,7 @@ def train(
         run, where = resumed(settings, resume, weights, out, overwrite)
     else:
         run, where = started(settings, weights, out, overwrite, save_weights)
-    report(run, where, json)
+    report(run, where, json, draw(run, where) if figure else None)
     return 1 if run.status in FAILED else 0
 
 
@@ -122,17 +123,35 @@ def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str
     return run, where
 
 
-def report(run: Any, where: Path, json: bool) -> None:
+def draw(run: Any, where: Path) -> Path:
+    """The loss curve, theory over it, beside the arrays."""
+    import io
+
+    from iclflow.figures import loss_curve
+    from iclflow.whole_directory import write_file_whole
+
+    picture = io.BytesIO()
+    loss_curve(run).savefig(picture, format="pdf")
+    write_file_whole(where / "loss.pdf", picture.getvalue())
+    return where / "loss.pdf"
+
+
+def report(run: Any, where: Path, json: bool, figure: Path | None) -> None:
     """What happened, in a line (or as JSON); warnings on standard error."""
+    from iclflow.in_words import account
+
     for note in run.summary["warnings"]:
         print(f"warning: {note}", file=sys.stderr)
+    told = account(run)
     if json:
-        print(json_text.dumps({"out": str(where), **run.summary}, indent=1))
+        drawn = {"figure": None if figure is None else str(figure)}
+        print(json_text.dumps({"out": str(where), **run.summary, **drawn, **told.to_dict()}, indent=1))
         return
     first, last = run.loss.values[..., 0].mean(), run.summary["final_loss"]
     ends = last if isinstance(last, list) else [last]
     numbers = ", ".join("nan" if x is None else f"{x:.4g}" for x in ends[:8]) + (", .." if len(ends) > 8 else "")
     why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")
     status = run.status if run.status == "ok" else f"{run.status} ({why})"
-    way = f"{run.summary['steps_done']} steps of {run.summary['engine']} ({run.summary['engine_reason']})"
-    print(f"{where}: {status}; loss {first:.4g} -> {numbers} in {way}, {run.summary['seconds']:.2f} s")
+    way = f"{run.summary['steps_done']} steps of {run.summary['engine']}, {run.summary['seconds']:.2f} s"
+    seen = "" if figure is None else f"   (figure: {figure})"
+    print(f"{where}: {status}; loss {first:.4g} -> {numbers} {told}; {way}{seen}")

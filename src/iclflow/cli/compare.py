@@ -1,0 +1,57 @@
+"""`iclflow compare`: loss curves from anywhere over theory and over each other."""
+
+import io
+import json as json_text
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from iclflow.cli.flags import Flags, given
+from iclflow.config import Experiment
+from iclflow.errors import BadInput
+
+__all__ = ["compare"]
+
+
+def compare(
+    *curves: Annotated[
+        str, Parameter(help="run directories, FILE.txt of the public code, FILE.csv with loss and time or step")
+    ],
+    flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
+    weights: Annotated[
+        str | None, Parameter(help="initial weights of the curves from files: predicts their course")
+    ] = None,
+    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
+    out: Annotated[str, Parameter(help="the figure, .pdf, .png or .svg")] = "comparison.pdf",
+    overwrite: Annotated[bool, Parameter(help="replace an existing figure", negative=())] = False,
+    json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
+) -> int:
+    """Lay loss curves over theory and over each other, and print how far they are apart.
+
+    Example: iclflow compare attnM_head8_D4_R1_P5000_N32_seed10.txt runs/mine --lr 0.001
+
+    A run knows its settings; a file of the public code tells most of them by its name, and flags tell the rest.
+    """
+    if not curves:
+        raise BadInput("curve: needs at least one run directory, FILE.txt or FILE.csv")
+    picture = Path(out)
+    if picture.suffix not in (".pdf", ".png", ".svg"):
+        raise BadInput(f"out: {out!r} must end in .pdf, .png or .svg")
+    if picture.exists() and not overwrite:
+        raise BadInput(f"out: {out!r} exists; choose another name or give --overwrite")
+    if not picture.absolute().parent.is_dir():
+        raise BadInput(f"out: {out!r} must be a file in an existing directory")
+    settings = given(flags, None if config is None else Path(config))
+    Experiment.from_flat(settings)
+    from iclflow.curves import read_curves
+    from iclflow.figures.overlay import overlay
+    from iclflow.overlay import lay_over
+    from iclflow.whole_directory import write_file_whole
+
+    found = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights)
+    image = io.BytesIO()
+    overlay(found).savefig(image, format=picture.suffix[1:])
+    write_file_whole(picture, image.getvalue())
+    print(json_text.dumps({**found.to_dict(), "figure": out}, indent=1) if json else f"{found}\nfigure: {out}")
+    return 0

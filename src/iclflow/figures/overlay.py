@@ -1,0 +1,36 @@
+"""Several loss curves on one axis, with what theory expects of them."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
+from iclflow.overlay import Overlay
+
+__all__ = ["overlay"]
+
+
+def overlay(found: Overlay, *, ax: Axes | None = None) -> Figure:
+    """Draw every curve; predicted courses dashed, predicted levels dotted."""
+    with styled():
+        if ax is None:
+            ax = Figure().add_subplot()
+        ends = []
+        for number, curve in enumerate(found.curves):
+            axis = curve.axis(found.clock)
+            style = {"color": COLOURS[number % len(COLOURS)], "lw": 2.2 if number == 0 else 1.4}
+            ax.plot(axis, curve.loss, label=curve.name, **style)
+            ends.append(axis[-1])
+            if curve.name in found.predictions:
+                label = "theory" if number == 0 else None
+                ax.plot(axis, found.predictions[curve.name].loss(axis), label=label, **THEORY)
+        drops = [t for times in found.drops.values() for t in times if t > 0]
+        if drops and max(ends) > 30 * min(drops):
+            log_time(ax, 0.3 * min(drops), max(ends))
+        ax.set(xlabel=r"time $t/\tau$" if found.clock == "time" else "step", ylabel="loss", ylim=(0, None))
+        if found.levels is not None:
+            plateau_lines(ax, np.asarray(found.levels))
+        ax.legend(loc="upper right", fontsize=8)
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        return figure

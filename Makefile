@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install test lint bench clean
+.PHONY: install reproduce test lint bench clean
 
 install: $(READY)
 
@@ -15,13 +15,16 @@ $(READY): pyproject.toml constraints.txt
 	 $$PIP install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+reproduce: $(READY)
+	$(BIN)/iclflow reproduce --out results
+
 test: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff check src tests benchmarks examples docs train.py
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs
-	$(BIN)/ruff format --check src tests benchmarks examples docs
+	$(BIN)/ruff check src tests benchmarks examples docs train.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs train.py
 	$(BIN)/mypy
 
 bench: $(READY)

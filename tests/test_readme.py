@@ -15,6 +15,8 @@ MODULES = sorted(
     for path in (ROOT / "src").rglob("*.py")
     if ">>> " in path.read_text()
 )
+HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
@@ -35,6 +37,14 @@ def test_every_example_runs(path, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("path", HOW_TOS, ids=[p.stem for p in HOW_TOS])
+def test_the_python_of_every_how_to_runs(path, tmp_path, monkeypatch, quiet):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)
+    for block in blocks:
+        exec(compile(block, path.name, "exec"), {})
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples_print_what_they_say(name, quiet):
     done = doctest.testmod(import_module(name))
@@ -42,6 +52,7 @@ def test_docstring_examples_print_what_they_say(name, quiet):
     assert done.failed == 0
 
 
-def test_links_in_the_readme_lead_somewhere():
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -10,11 +10,10 @@ from jaxtyping import Array, Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import TRAIN, Law, Sample, gathered
 from iclflow.data.spectrum import covariances
 from iclflow.models import Weights, equivalence
 from iclflow.run import Run
-from iclflow.training.plan import TRAIN
 
 __all__: list[str] = []
 

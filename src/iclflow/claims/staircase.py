@@ -11,7 +11,7 @@ import iclflow as icl
 from iclflow.claims.registry import claim
 from iclflow.comparison import Comparison, crossing, gaps, observed_drops, observed_plateaus, sample_landscape
 from iclflow.config import Model
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import TRAIN, Law, Sample, gathered
 from iclflow.prediction import predict
 from iclflow.run import Run
 from iclflow.theory import directions, plateau_losses
@@ -19,7 +19,6 @@ from iclflow.theory.algorithm import identify, plateau_matrix
 from iclflow.theory.separate import effective_matrix, rank_optimum
 from iclflow.theory.single_mode import time_to_reach, value_at
 from iclflow.training import train
-from iclflow.training.plan import TRAIN
 
 __all__: list[str] = []
 

@@ -24,7 +24,7 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task, root
 from iclflow.errors import BadInput
 
-__all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh"]
+__all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 
 T = TypeVar("T")
 ONE_WALK = threading.Lock()
@@ -32,6 +32,7 @@ ONE_WALK = threading.Lock()
 CHUNK = 8192  # sequences; part of the definition of a sample, not a tuning knob
 KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
 TOKENS, TASKS, NOISE, LABELS = range(4)  # random streams of a chunk
+TRAIN, TEST_ICL, TEST_IWL = 1, 2, 3  # samples drawn from one data seed
 
 
 class Sequences(Protocol):
@@ -202,3 +203,15 @@ def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
     """All sequences in one array."""
     sequences.prepare()
     return np.concatenate(list(over_chunks(sequences.chunk, sequences)))
+
+
+def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> Float[np.ndarray, "P N+1 E"]:
+    """The very sequences that `train(task, .., samples=samples, seed=seed)` trains on, rows `[x, y]`, the query last.
+
+    >>> from iclflow.config import Task
+    >>> sample(Task(dim=2, context=5), 100).shape
+    (100, 6, 3)
+    """
+    if samples < 2:
+        raise BadInput(f"samples: {samples} must be at least 2")
+    return gathered(Sample(Law.of(task), samples, (seed, TRAIN), whiten))

@@ -23,6 +23,7 @@ __all__ = ["draw"]
 
 SOURCE = "Fig. 1"
 PUBLISHED = icl.Task(dim=4, context=31, normalize="none")
+END = 150.0
 SPECTRA = {"white": "white", "linear": "linear", "power law": "power:2"}
 
 
@@ -33,7 +34,7 @@ def draw(fast: bool = False) -> Drawn:
     start = equivalence.to_two_layer(merged.initial_weights)
     mlp = icl.train(PUBLISHED, icl.MLP(heads=8), weights=start, samples=samples, lr=lr, steps=steps, seed=10)
     flows = {
-        name: icl.train(icl.Task(dim=4, context=31, spectrum=law), icl.Merged(heads=8), init=1e-3)
+        name: icl.train(icl.Task(dim=4, context=31, spectrum=law), icl.Merged(heads=8), init=1e-3, time=END)
         for name, law in SPECTRA.items()
     }
     with styled():
@@ -77,7 +78,7 @@ def draw_flows(ax: Axes, flows: dict[str, Run]) -> tuple[pd.DataFrame, float]:
         ax.plot(time, run.loss.values, color=colour, label=name)
         ax.plot(time, theory, label="theory" if colour == COLOURS[2] else None, **THEORY)
         tables[name] = loss_table(run, theory)
-    ax.set(xlabel=r"time $t/\tau$", ylim=(0, 1.1), xlim=(0, 150), title="population, three covariances")
+    ax.set(xlabel=r"time $t/\tau$", ylim=(0, 1.1), xlim=(0, END), title="population, three covariances")
     ax.legend(loc="center right")
     return stacked(tables), worst
 

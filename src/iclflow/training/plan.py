@@ -14,7 +14,7 @@ from iclflow.data.moments import Blocks, Moments
 from iclflow.data.own import OwnData
 from iclflow.data.population import population_moments
 from iclflow.data.sampled import sampled_moments
-from iclflow.data.sequences import Given, Law, Sample, Sequences, gathered
+from iclflow.data.sequences import TEST_ICL, TEST_IWL, TRAIN, Given, Law, Sample, Sequences, gathered
 from iclflow.data.spectrum import Covariances, covariances
 from iclflow.engines.choose import choose
 from iclflow.engines.moment_loss import MomentLoss
@@ -30,7 +30,6 @@ from iclflow.units import clock_rate
 
 __all__ = ["Plan", "Walked"]
 
-TRAIN, TEST_ICL, TEST_IWL = 1, 2, 3  # streams drawn from the data seed
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 
 

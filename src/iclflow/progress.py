@@ -16,8 +16,14 @@ def silent(share: float, words: str) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, show: bool | None = None) -> Iterator[Report]:
-    """A bar that appears after a second; `show` None means: only if standard error is a terminal."""
+def progress_bar(what: str, show: bool | Report | None = None) -> Iterator[Report]:
+    """A bar that appears after a second; `show` None means: only if standard error is a terminal.
+
+    A function in place of true or false is told instead.
+    """
+    if callable(show):
+        yield show
+        return
     if not (sys.stderr.isatty() if show is None else show):
         yield silent
         return

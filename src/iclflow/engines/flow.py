@@ -37,7 +37,7 @@ class FlowTrajectory(NamedTuple):
 
 
 @eqx.filter_jit
-def burst(loss: MomentLoss, rate: float, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
+def burst(loss: MomentLoss, rate: Array, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
     """Up to `BURST` steps from `start` towards `end`: result, times, losses and weights after every one of them.
 
     The solver sees one vector, which is much faster than a dictionary; losses are added afterwards.
@@ -80,7 +80,7 @@ def flow(
     result = "settled" if settled(float(first[0])) else "reached"
     while result == "reached" and now < end and taken < MOST_STEPS:
         result_code, *arrays = burst(
-            loss, rate, part, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
+            loss, jnp.asarray(rate), part, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
             jnp.asarray(tolerance),
         )  # fmt: skip
         times, losses, states = jax.tree.map(np.asarray, arrays)

@@ -18,6 +18,7 @@ from iclflow.progress import Report
 from iclflow.run import finite_or_none
 from iclflow.training.feeding import feeder
 from iclflow.training.horizon import expected_end
+from iclflow.training.padding import can_be_padded, padded
 from iclflow.training.plan import Plan, Walked
 
 __all__ = ["walk"]
@@ -31,9 +32,11 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, part: Weights, rep
     sizes = Sizes(plan, seed, loss, part)
     first_step = 0 if plan.earlier is None else plan.earlier.curves.sizes["step"] - 1
     feeds, longest = feeder(plan, seed)
-    part = {name: jnp.asarray(array, dtype) for name, array in part.items()}
+    roomy = plan.roomy and isinstance(loss, MomentLoss) and can_be_padded(loss)
+    solved, begin, crop = padded(loss, part) if roomy else (loss, part, dict)
+    part = {name: jnp.asarray(array, dtype) for name, array in begin.items()}
     trajectory = descend(
-        jax.tree.map(lambda a: jnp.asarray(a, dtype), loss) if exact else loss,
+        jax.tree.map(lambda a: jnp.asarray(a, dtype), solved) if exact else loss,
         part,
         rule=training.optimizer, lr=sizes.lr, steps=sizes.steps,
         records=training.records, spacing=training.spacing,
@@ -47,7 +50,8 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, part: Weights, rep
     state = [np.asarray(leaf) for leaf in jax.tree.leaves(trajectory.optimizer_state)]
     detail = {"lr": sizes.lr, "stable_step": finite_or_none(sizes.stable), "lowest_loss": sizes.floor}
     recorded = trajectory.recorded - first_step
-    return Walked(losses, times, recorded, trajectory.snapshots, verdict, state, detail)
+    snapshots = [crop(snapshot) for snapshot in trajectory.snapshots]
+    return Walked(losses, times, recorded, snapshots, verdict, state, detail)
 
 
 class Sizes:

@@ -10,6 +10,7 @@ from iclflow.engines.verdict import Verdict
 from iclflow.models import Weights
 from iclflow.progress import Report
 from iclflow.training.horizon import expected_end
+from iclflow.training.padding import can_be_padded, padded
 from iclflow.training.plan import Plan, Walked
 
 __all__ = ["walk"]
@@ -21,25 +22,27 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report)
     floor, zero = plan.floor(loss), plan.zero_loss(loss)
     goal = plan.goal(floor, zero) if training.time is None else -np.inf
     end = start + training.time if training.time is not None else 3 * expected_end(plan, loss, part)
+    solved, begin, crop = padded(loss, part) if plan.roomy and can_be_padded(loss) else (loss, part, dict)
     trajectory = flow(
-        jax.tree.map(jnp.asarray, loss),
-        {name: jnp.asarray(array) for name, array in part.items()},
+        jax.tree.map(jnp.asarray, solved),
+        {name: jnp.asarray(array) for name, array in begin.items()},
         rate=plan.rate, start=start, end=end, tolerance=training.tolerance, zero_loss=zero,
         settled=lambda value: value <= goal,
         progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
     )  # fmt: skip
+    parts = [crop(part) for part in trajectory.parts]
     count = len(trajectory.times)
     recorded = np.unique(np.linspace(0, count - 1, min(training.records, count)).round().astype(int))
     detail = {
         "solver_steps": trajectory.solver_steps,
         "tolerance": training.tolerance,
-        "conservation_drift": None if training.freeze_vectors else conservation_drift(trajectory.parts),
+        "conservation_drift": None if training.freeze_vectors else conservation_drift(parts),
         "lowest_loss": floor,
         "end_time": float(trajectory.times[-1]),
     }
-    parts = [trajectory.parts[i] for i in recorded]
+    kept = [parts[i] for i in recorded]
     verdict = judged(plan, trajectory, floor)
-    return Walked(trajectory.losses, trajectory.times, recorded, parts, verdict, [], detail)
+    return Walked(trajectory.losses, trajectory.times, recorded, kept, verdict, [], detail)
 
 
 def judged(plan: Plan, trajectory: FlowTrajectory, floor: float) -> Verdict:

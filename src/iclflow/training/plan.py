@@ -52,6 +52,7 @@ class Plan:
     own: OwnData | None = None
     given: Weights | None = None
     earlier: Run | None = None
+    roomy: bool = False  # train in a larger shape that many settings share (`padding`)
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

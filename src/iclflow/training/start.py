@@ -79,12 +79,18 @@ def run_experiment(
     experiment: Experiment,
     own: OwnData | None = None,
     given: Weights | None = None,
-    progress: bool | None = None,
+    progress: bool | Report | None = None,
     earlier: Run | None = None,
+    roomy: bool = False,
 ) -> Run:
-    """All seeds of an experiment; what they share is computed once."""
+    """All seeds of an experiment; what they share is computed once.
+
+    Args:
+        progress: show a bar, or tell a function of your own, which may raise to stop the run.
+        roomy: use a compiled program that many settings share, for work where compiling is what takes long.
+    """
     begun = time.perf_counter()
-    plan = Plan(experiment, own, given, earlier)
+    plan = Plan(experiment, own, given, earlier, roomy)
     seeds = [experiment.training.seed + i for i in range(experiment.training.seeds)]
     with progress_bar(f"{experiment.model.kind}, {plan.engine}", progress) as report:
         results = run_seeds(plan, seeds, report)

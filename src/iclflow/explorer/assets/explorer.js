@@ -1,0 +1,100 @@
+// What the browser does alone. No science: it shows numbers and words that the server computed.
+(function () {
+  "use strict";
+  const graph = (id) => document.querySelector("#" + id + " .js-plotly-plot");
+  const skip = () => window.dash_clientside.no_update;
+
+  function place(data, cursor) {
+    // The cursor runs from 0 to 1000 over the kept times, which are closest where something happens.
+    const last = data.time.length - 1;
+    return Math.max(0, Math.min(last, Math.round((Number(cursor) / 1000) * last)));
+  }
+
+  function mark(time) {
+    for (const id of ["loss", "gains", "values"]) {
+      const plot = graph(id);
+      if (!plot || !plot.layout) continue;
+      const others = (plot.layout.shapes || []).filter((shape) => shape.name !== "cursor");
+      const line = { type: "line", yref: "paper", y0: 0, y1: 1, x0: time, x1: time, name: "cursor",
+        line: { color: "#D55E00", width: 1.5 } };
+      window.Plotly.relayout(plot, { shapes: others.concat([line]) });
+    }
+  }
+
+  function drawn(figure, name, rows) {
+    const size = Math.max(1, rows.length), high = Math.max(0.5, ...rows.flat().map(Math.abs));
+    const layout = Object.assign({}, figure.layout, { title: Object.assign({}, figure.layout.title, { text: name }) });
+    layout.yaxis = Object.assign({}, layout.yaxis, { dtick: size > 12 ? 5 : 1, range: [size + 0.5, 0.5], autorange: false });
+    const columns = rows[0].map((_, i) => i + 1), lines = rows.map((_, i) => i + 1);
+    const image = Object.assign({}, figure.data[0], { z: rows, x: columns, y: lines, zmin: -high, zmax: high });
+    return { data: [image], layout: layout };
+  }
+
+  const round = (x) => (x >= 1000 ? x.toPrecision(4) : x.toPrecision(3));
+  const titles = { key: "Keys at the cursor", query: "Queries at the cursor",
+    "key-query": "Key-query matrix of the strongest head", effective: "Effective matrix at the cursor" };
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    iclflow: {
+      readouts: (heads, rank, dim, context, exponent, init, lr, noise, tasks, samples, seeds, seed) => {
+        const power = (x) => (10 ** Number(x)).toPrecision(2).replace(/\.?0+$/, "").replace(/\.?0+e/, "e");
+        return [heads, rank, dim, context, Number(exponent).toFixed(2), String(Number(power(init))),
+          String(Number(power(lr))), Number(noise).toFixed(2), Number(tasks).toFixed(1),
+          String(Number((10 ** Number(samples)).toPrecision(2))), seeds, seed].map(String);
+      },
+      visible: (model, spectrum, rule, data, tasks, dim) => {
+        const show = (yes) => (yes ? "control" : "control hidden");
+        return [show(model === "separate"), show(spectrum === "power"), show(rule === "descent" || data === "sample"),
+          show(data === "sample"), show(tasks === "power"),
+          spectrum === "free" ? "free d-" + dim : "free hidden"];
+      },
+      look: (cursor, detail, theory, first, second) => {
+        const data = detail && window.dash_clientside.callback_context.triggered.every((t) => !t.prop_id.startsWith("theory"))
+          ? detail : theory;
+        if (!data || !data.time || !data.time.length) return [skip(), skip(), skip(), skip(), skip()];
+        const i = place(data, cursor), time = data.time[i];
+        mark(time);
+        const names = data.algorithms && data.algorithms.length ? data.algorithms[i] : "…";
+        if (!data.maps) return [data.sentences[i], names, "t/τ = " + round(time), skip(), skip()];
+        const [one, two] = Object.keys(data.maps);
+        return [data.sentences[i], names, "t/τ = " + round(time), drawn(first, titles[one], data.maps[one][i]),
+          drawn(second, titles[two], data.maps[two][i])];
+      },
+      film: (_, cursor) => (Number(cursor) >= 1000 ? 0 : Math.min(1000, Number(cursor) + 8)),
+      play: (_, stopped) => {
+        document.getElementById("play").setAttribute("aria-pressed", String(stopped));
+        return [!stopped, stopped ? "Pause" : "Play"];
+      },
+      clicked: (click, detail) => {
+        if (!click || !detail || !detail.time) return skip();
+        const x = click.points[0].x, distance = detail.time.map((t) => Math.abs(Math.log((t + 1e-9) / (x + 1e-9))));
+        return Math.round((distance.indexOf(Math.min(...distance)) / (detail.time.length - 1)) * 1000);
+      },
+      address: (query) => {
+        if (query !== null && query !== undefined) window.history.replaceState(null, "", window.location.pathname + query);
+        return skip();
+      },
+      copy: (link, command, python, line, code) => {
+        const what = window.dash_clientside.callback_context.triggered[0].prop_id.split(".")[0];
+        const text = { "copy-link": window.location.href, "copy-command": line, "copy-python": code }[what];
+        const old = () => {  // where the clipboard is not allowed, selecting still is
+          const area = document.createElement("textarea");
+          area.value = text; document.body.appendChild(area); area.select(); document.execCommand("copy"); area.remove();
+        };
+        if (navigator.clipboard) navigator.clipboard.writeText(text).catch(old); else old();
+        return "copied: " + text.split("\n")[0].slice(0, 60) + (text.length > 60 ? "…" : "");
+      },
+      picture: () => {
+        const kind = window.dash_clientside.callback_context.triggered[0].prop_id.split(".")[0].slice(5);
+        window.Plotly.downloadImage(graph("loss"), { format: kind, filename: "iclflow", width: 900, height: 520 });
+        return skip();
+      },
+      scheme: () => {
+        const root = document.documentElement, dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+        const now = root.dataset.scheme || (dark ? "dark" : "light");
+        root.dataset.scheme = now === "dark" ? "light" : "dark";
+        return skip();
+      },
+    },
+  });
+})();

@@ -1,0 +1,288 @@
+"""What happens when a control moves: theory at once, simulation as it comes."""
+
+from typing import Any, cast
+
+import numpy as np
+from dash import ClientsideFunction, Dash, Input, Output, Patch, ctx, no_update
+from dash import State as Held
+from dash.exceptions import PreventUpdate
+
+from iclflow.explorer.jobs import Job, Jobs, seconds_needed
+from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
+from iclflow.explorer.pictures import DIMS, HEADS, patch_loss_seeds, patch_loss_theory, set_axes
+from iclflow.explorer.presets import PRESETS
+from iclflow.explorer.saved import Saved
+from iclflow.explorer.state import State
+from iclflow.explorer.theory_view import TheoryView, payload, theory_view
+
+__all__ = ["connect"]
+
+ALL = (*CONTROLS, *EIGEN_IDS)
+TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
+NOTED = ("rank", "log_lr", "log_samples", "rule", "heads", "log_init", "spectrum")
+
+
+def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
+    """Tie controls and pictures together."""
+    inputs = [Input(name, "value") for name in ALL]
+
+    @app.callback(
+        Output("loss", "figure"),
+        Output("theory", "data"),
+        Output("job", "data"),
+        Output("sent", "data"),
+        Output("query", "data"),
+        Output("command", "children"),
+        Output("python", "children"),
+        Output("tick", "disabled"),
+        *(Output(f"note-{name}", "children") for name in NOTED),
+        *inputs,
+        Input("axes", "value"),
+        Held("client", "data"),
+    )
+    def controls_moved(*values: Any) -> Any:
+        *settings, axes, client = values
+        state = read(settings)
+        view = theory_view(state)
+        log_time, log_loss = "time" in (axes or []), "loss" in (axes or [])
+        told = (state.to_query(), state.command(), state.python())
+        if ctx.triggered_id == "axes":
+            patch = Patch()
+            set_axes(patch, view, log_time, log_loss)
+            return (patch, *(no_update for _ in range(7 + len(NOTED))))
+        notes = notes_for(state, view)
+        picture = patch_loss_theory(view, log_time, log_loss)
+        if seconds_needed(state) > TOO_LONG:
+            return picture, payload(view), None, 0, *told, True, *notes
+        job = jobs.start(str(client), state)
+        return picture, payload(view), job.token, 0, *told, False, *notes
+
+    @app.callback(
+        Output("loss", "figure", allow_duplicate=True),
+        Output("gains", "figure"),
+        Output("values", "figure"),
+        Output("detail", "data"),
+        Output("progress", "children"),
+        Output("sent", "data", allow_duplicate=True),
+        Output("tick", "disabled", allow_duplicate=True),
+        Input("tick", "n_intervals"),
+        Held("client", "data"),
+        Held("job", "data"),
+        Held("sent", "data"),
+        prevent_initial_call=True,
+    )
+    def more_simulated(_: Any, client: Any, token: Any, sent: Any) -> Any:
+        job = jobs.get(str(client), str(token))
+        if job is None:
+            raise PreventUpdate
+        return news(job, sent if isinstance(sent, int) else 0)
+
+    @app.callback(
+        *(Output(name, "value", allow_duplicate=True) for name in ALL),
+        Input("preset", "value"),
+        Input("url", "search"),
+        prevent_initial_call="initial_duplicate",
+    )
+    def chosen(preset: Any, search: Any) -> Any:
+        if ctx.triggered_id == "preset":
+            if preset not in PRESETS:
+                raise PreventUpdate
+            return control_values(PRESETS[preset])
+        return control_values(State.from_query(search))
+
+    @app.callback(
+        Output("download", "data"),
+        Input("save-csv", "n_clicks"),
+        Held("client", "data"),
+        Held("job", "data"),
+        prevent_initial_call=True,
+    )
+    def download(clicks: Any, client: Any, token: Any) -> Any:
+        job = jobs.get(str(client), str(token))
+        if not clicks or job is None:
+            raise PreventUpdate
+        return {"filename": "iclflow.csv", "content": as_csv(job), "type": "text/csv"}
+
+    connect_saved(app, saved)
+    connect_browser(app)
+
+
+def read(settings: list[Any]) -> State:
+    named = dict(zip(ALL, settings, strict=True))
+    return State.read({**named, "eigenvalues": [named[name] for name in EIGEN_IDS]})
+
+
+def notes_for(state: State, view: TheoryView) -> list[str]:
+    """What to know beside a control, in the order of `NOTED`."""
+    merged = state.model == "merged"
+    places = state.heads * state.rank
+    wait = seconds_needed(state)
+    notes = {
+        "rank": "merged key and query have full rank" if merged else "",
+        "log_lr": "the flow has none" if state.rule == "flow" else "",
+        "log_samples": "" if state.data == "population" else too_long(wait),
+        "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
+        "heads": f"room for {places} of {state.dim} components" if not merged and places < state.dim else "",
+        "log_init": view.note if view.prediction is not None else "",
+        "spectrum": view.note if view.prediction is None else "",
+    }
+    return [notes[name] for name in NOTED]
+
+
+def too_long(seconds: float) -> str:
+    if seconds <= TOO_LONG:
+        return f"about {max(seconds, 0.1):.1f} s to sample"
+    return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
+
+
+def news(job: Job, sent: int) -> Any:
+    """What has been simulated since `sent` seeds were sent."""
+    done, seeds = job.done, job.seeds[max(sent, 0) :]  # in this order: what is done has all its seeds
+    loss: Any = no_update
+    gains, values, detail = (cast("Any", no_update) for _ in range(3))
+    if seeds:
+        loss = Patch()
+        patch_loss_seeds(loss, seeds, sent, clear=sent == 0)
+    if sent == 0 and job.detail is not None:
+        detail = job.detail
+        gains, values = patch_gains(job.detail), patch_values(job)
+    if sent == 0 and job.detail is None:
+        return no_update, no_update, no_update, no_update, words(job), 0, done
+    if job.algorithms is not None and job.detail is not None:
+        detail = {**job.detail, "algorithms": job.algorithms}
+    return loss, gains, values, detail, words(job), max(sent, 0) + len(seeds), done
+
+
+def words(job: Job) -> str:
+    return job.words if job.done else f"{job.words} ({job.share:.0%})"
+
+
+def patch_gains(detail: dict[str, Any]) -> Patch:
+    patch, time, table = Patch(), detail["time"], np.array(detail["gains"])
+    for i in range(DIMS):
+        patch["data"][i]["x"] = time if i < table.shape[1] else []
+        patch["data"][i]["y"] = table[:, i].tolist() if i < table.shape[1] else []
+    patch["data"][DIMS]["x"], patch["data"][DIMS]["y"] = time, detail["learned"]
+    patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
+    return patch
+
+
+def patch_values(job: Job) -> Patch:
+    assert job.detail is not None
+    patch, time, table = Patch(), job.detail["time"], np.array(job.detail["values"])
+    theory = theory_view(job.state).at(np.array(time), table.shape[1])
+    for h in range(HEADS):
+        there = h < table.shape[1]
+        patch["data"][h]["x"], patch["data"][h]["y"] = (time, table[:, h].tolist()) if there else ([], [])
+        told = there and theory is not None and np.isfinite(theory[:, h]).all()
+        line = np.round(theory[:, h], 5).tolist() if told and theory is not None else []
+        patch["data"][HEADS + h]["x"], patch["data"][HEADS + h]["y"] = (time, line) if told else ([], [])
+    patch["layout"]["xaxis"]["range"] = window(time, job.detail["learned"])
+    return patch
+
+
+def window(time: list[float], learned: list[int]) -> list[float]:
+    """Logarithmic limits that begin a little before anything happens."""
+    changes = [t for t, a, b in zip(time[1:], learned, learned[1:], strict=False) if a != b and t > 0]
+    first = 0.1 * changes[0] if changes else next((t for t in time if t > 0), 1.0)
+    return [float(np.log10(max(first, 1e-6))), float(np.log10(max(time[-1], 1e-5)))]
+
+
+def as_csv(job: Job) -> str:
+    view = theory_view(job.state)
+    rows = ["curve,time,loss"]
+    rows += [f"seed {job.state.seed + n},{t!r},{x!r}" for n, seed in enumerate(job.seeds)
+             for t, x in zip(seed["time"], seed["loss"], strict=True)]  # fmt: skip
+    if view.loss is not None:
+        rows += [f"theory,{t!r},{x!r}" for t, x in zip(view.time.tolist(), view.loss.tolist(), strict=True)]
+    return "\n".join(rows) + "\n"
+
+
+def connect_saved(app: Dash, saved: Saved) -> None:
+    @app.callback(
+        Output("loss", "figure", allow_duplicate=True),
+        Output("detail", "data", allow_duplicate=True),
+        Output("theory", "data", allow_duplicate=True),
+        Output("progress", "children", allow_duplicate=True),
+        Output("tick", "disabled", allow_duplicate=True),
+        Input("saved", "value"),
+        Held("axes", "value"),
+        prevent_initial_call=True,
+    )
+    def saved_chosen(number: Any, axes: Any) -> Any:
+        shown = saved.show(number)
+        if shown is None:
+            raise PreventUpdate
+        patch = patch_loss_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
+        patch_loss_seeds(patch, shown.seeds, 0, clear=True)
+        return patch, shown.detail, payload(shown.view), shown.words, True
+
+
+def connect_browser(app: Dash) -> None:
+    """What the browser does alone: cursor, film, maps, clipboard, pictures to take away."""
+    own = lambda name: ClientsideFunction("iclflow", name)
+    app.clientside_callback(own("readouts"), *(Output(f"shown-{n}", "children") for n in READ),
+                            *(Input(n, "value") for n in READ))  # fmt: skip
+    app.clientside_callback(
+        own("visible"),
+        *(Output(f"box-{n}", "className") for n in HIDDEN),
+        Output("free", "className"),
+        *(Input(n, "value") for n in ("model", "spectrum", "rule", "data", "tasks", "dim")),
+    )
+    app.clientside_callback(
+        own("look"),
+        Output("sentence", "children"),
+        Output("algorithm", "children"),
+        Output("shown-cursor", "children"),
+        Output("map-first", "figure"),
+        Output("map-second", "figure"),
+        Input("cursor", "value"),
+        Input("detail", "data"),
+        Input("theory", "data"),
+        Held("map-first", "figure"),
+        Held("map-second", "figure"),
+    )
+    app.clientside_callback(
+        own("film"),
+        Output("cursor", "value"),
+        Input("film", "n_intervals"),
+        Held("cursor", "value"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        own("play"),
+        Output("film", "disabled"),
+        Output("play", "children"),
+        Input("play", "n_clicks"),
+        Held("film", "disabled"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        own("clicked"),
+        Output("cursor", "value", allow_duplicate=True),
+        Input("loss", "clickData"),
+        Held("detail", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(own("address"), Output("ignored", "data"), Input("query", "data"))
+    app.clientside_callback(
+        own("copy"),
+        Output("copied", "children"),
+        *(Input(f"copy-{what}", "n_clicks") for what in ("link", "command", "python")),
+        Held("command", "children"),
+        Held("python", "children"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        own("picture"),
+        Output("ignored", "data", allow_duplicate=True),
+        *(Input(f"save-{kind}", "n_clicks") for kind in ("png", "svg")),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(own("scheme"), Output("ignored", "data", allow_duplicate=True), Input("scheme", "n_clicks"),
+                            prevent_initial_call=True)  # fmt: skip
+
+
+READ = ("heads", "rank", "dim", "context", "exponent", "log_init", "log_lr", "noise", "task_exponent", "log_samples",
+        "seeds", "seed")  # fmt: skip
+HIDDEN = ("rank", "exponent", "log_lr", "log_samples", "task_exponent")

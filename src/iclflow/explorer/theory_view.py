@@ -1,0 +1,81 @@
+"""What theory says of a state, at once: levels, curve, drops, value weights, words. Tens of milliseconds."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from iclflow.errors import BadInput
+from iclflow.explorer.sentence import sentence
+from iclflow.explorer.state import State
+from iclflow.prediction import Prediction, predict
+from iclflow.theory.landscape import plateau_losses
+
+__all__ = ["TheoryView", "theory_view"]
+
+POINTS = 240
+LARGE = 0.25  # initial weights from here on are not small
+
+
+@dataclass(frozen=True)
+class TheoryView:
+    time: Float[np.ndarray, " T"]
+    loss: Float[np.ndarray, " T"] | None  # None where only the levels are known
+    levels: Float[np.ndarray, " m"]
+    drops: Float[np.ndarray, " m"]
+    directions: Int[np.ndarray, " m"]
+    values: Float[np.ndarray, "T H"] | None
+    sentences: list[str]
+    note: str  # why there is no curve, or what it assumes
+    prediction: Prediction | None
+
+    def at(self, time: Float[np.ndarray, " R"], heads: int) -> Float[np.ndarray, "R H"] | None:
+        """Predicted value weights at other times."""
+        return None if self.prediction is None else self.prediction.values(time)[:, :heads]
+
+
+@lru_cache(maxsize=256)
+def theory_view(state: State) -> TheoryView:
+    """Of the first seed's initial weights."""
+    experiment = state.experiment(state.seed)
+    task, model, training = experiment.task, experiment.model, experiment.training
+    levels = plateau_losses(task)
+    try:
+        found = predict(task, model, init=training.init, init_law=training.init_law, seed=state.seed)
+    except BadInput as error:
+        time = np.geomspace(0.1, 1e4, POINTS)
+        return TheoryView(time, None, levels, np.array([]), np.array([], int), None, [""] * POINTS, str(error), None)
+    time = times(found)
+    places = state.heads * state.rank if state.model == "separate" else state.dim
+    gains = [expected_gains(found, t, state) for t in time]
+    words = [sentence(state.model, t, g, places, found.drop_times) for t, g in zip(time, gains, strict=True)]
+    shown = levels[: len(found.levels)] if state.model == "separate" else found.levels
+    note = "theory assumes small initial weights; these are not" if state.init >= LARGE else ""
+    return TheoryView(
+        time, found.loss(time), shown, found.drop_times, found.directions, found.values(time), words, note, found
+    )
+
+
+def times(found: Prediction) -> Float[np.ndarray, " T"]:
+    """From a little before the first drop to a little after the last, closer together around every drop."""
+    first = max(float(found.drop_times[0]) if len(found.drop_times) else 1.0, 1e-3)
+    base = np.geomspace(0.03 * first, found.end, POINTS // 2)
+    near = 1 + np.concatenate([-np.geomspace(1e-3, 0.2, 6)[::-1], [0.0], np.geomspace(1e-3, 0.2, 6)])
+    around = (found.drop_times[:, None] * near).ravel()
+    return np.unique(np.concatenate([base, around[(around > 0) & (around < found.end)]]))
+
+
+def expected_gains(found: Prediction, time: float, state: State) -> Float[np.ndarray, " D"]:
+    """Ones for the directions whose drop is over: enough for words before anything is simulated."""
+    gains = np.zeros(state.dim)
+    for drop, direction in zip(found.drop_times, found.directions, strict=True):
+        if time >= drop:
+            gains[direction if direction >= 0 else slice(None)] = 1.0
+    return gains
+
+
+def payload(view: TheoryView) -> dict[str, Any]:
+    """What the page keeps of it."""
+    return {"time": view.time.tolist(), "sentences": view.sentences, "drops": view.drops.tolist()}

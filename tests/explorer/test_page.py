@@ -1,0 +1,282 @@
+"""The page in a real browser: every control moved, what it shows compared with what Python computes."""
+
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iclflow as icl
+from browser import needs_browser, open_browser
+from iclflow.explorer.presets import PRESETS
+from iclflow.explorer.state import State
+from iclflow.explorer.theory_view import theory_view
+
+pytestmark = needs_browser
+TRACES = "document.querySelector('#{} .js-plotly-plot').data"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    where = tmp_path_factory.mktemp("saved")
+    icl.train(icl.Task(dim=2), icl.Separate(heads=2), init=0.05, out=where / "mine", seed=3)
+    return where
+
+
+@pytest.fixture(scope="module")
+def address(saved):
+    line = [sys.executable, "-m", "iclflow", "explore", str(saved), "--port", "0", "--no-browser"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield re.match(r"(http://127\.0\.0\.1:\d+/)", server.stdout.readline()).group(1)
+            server.send_signal(signal.SIGINT)
+            assert server.wait(timeout=20) == 0
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def page(address):
+    """One tab for all tests, watched for requests elsewhere and for complaints."""
+    with open_browser() as browser:
+        tab = browser.new_page(viewport={"width": 1300, "height": 900})
+        tab.asked, tab.complaints = [], []
+        tab.on("request", lambda request: tab.asked.append(request.url))
+        tab.on("console", lambda message: tab.complaints.append(message.text))
+        tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        tab.on("response", lambda answer: answer.status >= 400 and tab.complaints.append(answer.url))
+        yield tab
+        assert all(url.startswith((address, "data:", "blob:")) for url in tab.asked)
+        assert tab.complaints == []
+
+
+def open_state(page, address, state: State) -> None:
+    page.goto(address + state.to_query())
+    until(page, "window.Plotly && document.querySelector('#loss .js-plotly-plot')", seconds=60)
+    settled(page)
+
+
+def until(page, expression: str, seconds: float = 20) -> None:
+    """Asked from outside: the page's policy forbids evaluating text inside it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, (expression, page.inner_text("#progress"), page.inner_text("#command"))
+        page.wait_for_timeout(30)
+
+
+def settled(page, seconds=90) -> None:
+    until(page, "document.querySelector('#progress')?.textContent.startsWith('done')", seconds)
+    page.wait_for_timeout(300)
+
+
+def theory_on(page) -> tuple[np.ndarray, np.ndarray]:
+    trace = page.evaluate(TRACES.format("loss") + "[0]")
+    return np.array(trace["x"], float), np.array(trace["y"], float)
+
+
+def seeds_on(page) -> list[dict]:
+    traces = page.evaluate(TRACES.format("loss") + ".slice(1).map(t => ({x: t.x, y: t.y, o: t.opacity}))")
+    return [t for t in traces[::-1] if t["x"] is not None and len(t["x"]) > 0]
+
+
+def move(page, name: str, value) -> None:
+    """As a person would: the value is set and the browser told."""
+    page.evaluate(
+        """([id, value]) => {
+            const input = document.getElementById(id);
+            Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(input, value);
+            for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind, {bubbles: true}));
+        }""",
+        [name, str(value)],
+    )
+
+
+def pick(page, name: str, words: str) -> None:
+    page.locator(f"#{name} label", has_text=re.compile(f"^{re.escape(words)}$")).click()
+
+
+def expect_theory(page, state: State) -> None:
+    """Wait until the page shows the theory of a state, then compare it number by number."""
+    view = theory_view(state)
+    until(page, f"document.querySelector('#command').textContent === {state.command()!r}", seconds=20)
+    page.wait_for_timeout(150)
+    time_shown, loss_shown = theory_on(page)
+    np.testing.assert_allclose(time_shown, view.time, rtol=1e-9)
+    np.testing.assert_allclose(loss_shown, view.loss, atol=1e-5)
+
+
+def test_it_opens_with_a_staircase_and_says_so(page, address):
+    state = State()
+    open_state(page, address, state)
+    expect_theory(page, state)
+    run = icl.train(icl.Task(), icl.Separate(heads=5), init=0.01, seeds=3)
+    shown = seeds_on(page)
+    assert len(shown) == 3
+    for seed, curve in zip(run.seeds, shown, strict=True):
+        assert curve["y"][-1] == pytest.approx(float(run.select(seed).loss[-1]), abs=1e-4)
+    assert page.inner_text("#sentence") == "the end: four of four components learned"
+    assert page.inner_text("#algorithm") == "least squares, shrunk"
+    shapes = "document.querySelector('#loss .js-plotly-plot').layout.shapes"
+    levels = page.evaluate(shapes + ".filter(s => s.name === 'level').map(s => s.y0)")
+    np.testing.assert_allclose(levels, icl.theory.plateau_losses(icl.Task()))
+
+
+SLIDERS = {"heads": 6, "dim": 3, "context": 60, "noise": 0.5, "log_init": -1.5, "seeds": 2, "seed": 7, "rank": 2}
+
+
+def test_every_slider_moves_theory_and_simulation(page, address):
+    state = State(seeds=1, log_init=-1.5)
+    open_state(page, address, state)
+    for name, value in SLIDERS.items():
+        move(page, name, value)
+        state = state.with_(**{name: value})
+        expect_theory(page, state)
+    settled(page)
+    assert len(seeds_on(page)) == 2
+    assert State.from_query(page.evaluate("location.search")) == state
+
+
+def test_every_choice_moves_theory(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=3)
+    open_state(page, address, state)
+    steps = [
+        ("spectrum", "power law", {"spectrum": "power"}), ("tasks", "power law", {"tasks": "power"}),
+        ("model", "merged", {"model": "merged"}), ("normalize", "1/(N+1)", {"normalize": "tokens"}),
+        ("rule", "descent", {"rule": "descent"}), ("spectrum", "linear", {"spectrum": "linear"}),
+        ("data", "sample", {"data": "sample"}), ("normalize", "none", {"normalize": "none"}),
+    ]  # fmt: skip
+    for name, words, change in steps:
+        pick(page, name, words)
+        state = state.with_(**change)
+        expect_theory(page, state)
+    for name, value in (("log_samples", 3.0), ("log_lr", -2.0)):
+        move(page, name, value)
+        state = state.with_(**{name: value})
+        expect_theory(page, state)
+    settled(page)
+
+
+def test_eigenvalues_can_be_dragged(page, address):
+    state = State.read({"spectrum": "free", "dim": 3, "seeds": 1, "log_init": -1.5})
+    open_state(page, address, state)
+    assert page.locator("#free > div:visible").count() == 3
+    move(page, "eigenvalue-0", 0.2)
+    wanted = State.read({**vars(state), "eigenvalues": [0.2, *state.eigenvalues[1:]]})
+    expect_theory(page, wanted)
+
+
+def test_the_keyboard_is_enough(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=3)
+    open_state(page, address, state)
+    page.focus("#heads")
+    page.keyboard.press("ArrowRight")
+    expect_theory(page, state.with_(heads=6))
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, button')].filter(e => e.offsetParent && !e.labels?.length && "
+        "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.ariaHidden && !e.closest('.js-plotly-plot')).map(e => e.id)"
+    )
+    assert unnamed == []
+
+
+def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
+    state = State(seeds=1, log_init=-3)
+    open_state(page, address, state)
+    move(page, "cursor", 0)
+    until(page, "document.querySelector('#sentence').textContent.startsWith('plateau 1 of 5')")
+    assert page.inner_text("#algorithm") == "predicts nothing"
+    drop = theory_view(state).drops[0]
+    assert page.inner_text("#sentence").endswith(f"next drop predicted at t = {drop:.4g}")
+    small = np.abs(np.array(page.evaluate(TRACES.format("map-first") + "[0].z"))).max()
+    move(page, "cursor", 1000)
+    until(page, "document.querySelector('#sentence').textContent.startsWith('the end')")
+    keys = np.array(page.evaluate(TRACES.format("map-first") + "[0].z"))
+    assert small < 0.01 < 1 < np.abs(keys).max()
+    assert keys.shape == (5, 4)
+    page.click("#play")
+    page.wait_for_timeout(500)
+    assert page.inner_text("#play") == "Pause"
+    page.click("#play")
+    assert int(page.input_value("#cursor")) < 1000
+
+
+@pytest.mark.parametrize("name", [n for n in PRESETS if "D = 8" not in n and "sample" not in n])
+def test_presets_show_what_training_and_theory_give(page, address, name):
+    state = PRESETS[name]
+    open_state(page, address, state.with_(seeds=1))
+    view = theory_view(state)
+    expected = icl.predict(state.experiment().task, state.experiment().model, init=state.init)
+    np.testing.assert_allclose(view.drops, expected.drop_times)
+    last = seeds_on(page)[0]["y"][-1]
+    lowest = float(view.levels[-1])
+    assert last == pytest.approx(lowest, abs=2e-4 * float(view.levels[0]))
+
+
+def test_impossible_and_long_settings_are_explained_beside_the_control(page, address):
+    state = State(seeds=1, log_init=-1.5, heads=2)
+    open_state(page, address, state)
+    assert page.inner_text("#note-heads") == "room for 2 of 4 components"
+    page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
+    until(page, "document.querySelector('#note-log_samples')?.textContent.includes('would take')", seconds=30)
+    page.goto(address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&log_init=-1")
+    until(page, "document.querySelector('#command')?.textContent.includes('--dim 16')", seconds=30)
+
+
+def test_what_is_copied_and_downloaded_is_what_is_shown(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=2)
+    open_state(page, address, state)
+    assert page.inner_text("#command") == state.command()
+    assert page.inner_text("#python") == state.python()
+    page.click("#copy-command")
+    until(page, "document.querySelector('#copied').textContent.startsWith('copied: iclflow train')")
+    with page.expect_download() as waiting:
+        page.click("#save-csv")
+    rows = waiting.value.path().read_text().splitlines()
+    assert rows[0] == "curve,time,loss"
+    last = [row for row in rows if row.startswith("seed 0")][-1].split(",")
+    assert float(last[2]) == pytest.approx(seeds_on(page)[0]["y"][-1])
+    for kind in ("png", "svg"):
+        with page.expect_download() as waiting:
+            page.click(f"#save-{kind}")
+        assert waiting.value.suggested_filename == f"iclflow.{kind}"
+        assert waiting.value.path().stat().st_size > 2000
+
+
+def test_a_saved_run_is_shown_read_only(page, address, saved):
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=2))
+    page.click("#saved")
+    page.get_by_text("mine", exact=True).click()
+    shown = "document.querySelector('#progress').textContent"
+    until(page, shown + ".startsWith('mine: ok, read only')", seconds=30)
+    run = icl.load(saved / "mine")
+    page.wait_for_timeout(300)
+    assert seeds_on(page)[0]["y"][-1] == pytest.approx(float(run.loss[-1]), rel=1e-5)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (700, "light"), (420, "dark")])
+def test_it_fits_wide_and_narrow_light_and_dark(page, address, width, scheme):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    inside = page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth + 1")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.set_viewport_size({"width": 1300, "height": 900})
+    assert inside
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_it_listens_on_loopback_only(address):
+    port = int(address.rsplit(":", 1)[1].strip("/"))
+    table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row[1] for row in table if row[3] == "0A"]
+    ours = [entry for entry in listening if int(entry.split(":")[1], 16) == port]
+    assert ours == [f"0100007F:{port:04X}"]
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    begun = time.monotonic()
+    line.request("GET", "/", headers={"Host": "evil.example"})
+    assert line.getresponse().status == 403
+    assert time.monotonic() - begun < 5

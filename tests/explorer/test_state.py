@@ -1,0 +1,155 @@
+"""Whatever a browser sends becomes a state that can be computed, shared and reproduced."""
+
+import math
+import shlex
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import iclflow as icl
+from iclflow.cli.train import parts
+from iclflow.config import Experiment
+from iclflow.explorer.jobs import Jobs, seconds_needed
+from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
+from iclflow.explorer.presets import PRESETS
+from iclflow.explorer.sentence import sentence
+from iclflow.explorer.state import CHOICES, RANGES, State
+from iclflow.explorer.theory_view import theory_view
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30), st.lists(st.floats(), max_size=20),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=3), st.sampled_from(["inf", "1e400", "-0", "free"]),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from([*CONTROLS, "eigenvalues", "other"]), ANYTHING))
+def test_anything_becomes_a_state_within_its_ranges(values):
+    state = State.read(values)
+    for name, (low, high) in RANGES.items():
+        assert low <= getattr(state, name) <= high
+    for name, allowed in CHOICES.items():
+        assert getattr(state, name) in allowed
+    assert state.rank <= state.dim
+    assert len(state.eigenvalues) == (state.dim if state.spectrum == "free" else 0)
+    assert isinstance(state.experiment(), Experiment)
+    assert State.from_query(state.to_query()) == state
+    assert (
+        State.read(dict(zip(CONTROLS, control_values(state), strict=False)) | {"eigenvalues": state.eigenvalues})
+        == state
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_any_address_is_a_state(text):
+    assert isinstance(State.from_query(text), State)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_command_and_the_python_are_the_run_on_screen(name):
+    state = PRESETS[name]
+    words = shlex.split(state.command())
+    assert words[:2] == ["iclflow", "train"]
+    told = dict(zip((w[2:].replace("-", "_") for w in words[2::2]), words[3::2], strict=True))
+    task, model, training, _ = parts(told, None)
+    wanted = state.experiment()
+    assert (task, model, wanted.training.replace(**training)) == (wanted.task, wanted.model, wanted.training)
+    names: dict = {}
+    code = state.python().replace("icl.train(", "dict(").replace("task, model, ", "a=task, b=model, ")
+    code = code.replace("icl.compare(run)", "")
+    exec(code, names)
+    assert (names["run"].pop("a"), names["run"].pop("b")) == (wanted.task, wanted.model)
+    assert wanted.training == wanted.training.replace(**names["run"])
+
+
+def test_what_the_page_simulates_is_what_training_gives(quiet):
+    state = State.read({"dim": 3, "heads": 3, "log_init": -1, "seeds": 2, "seed": 4})
+    jobs = Jobs()
+    job = jobs.start("me", state)
+    wait(job)
+    run = icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=0.1, seed=4, seeds=2)
+    for seed, seen in zip(run.seeds, job.seeds, strict=True):
+        one = run.select(seed)
+        inside = np.array(seen["time"]) <= one.time.values[-1]
+        there = np.interp(np.array(seen["time"])[inside], one.time.values, one.loss.values)
+        assert np.abs(there - np.array(seen["loss"])[inside]).max() < 2e-3  # both are thinned curves
+        assert seen["loss"][-1] == pytest.approx(float(one.loss[-1]), abs=1e-4)
+    assert job.detail["learned"][-1] == 3
+    assert job.algorithms[-1] == "least squares, shrunk"
+    assert job.algorithms[0] == "predicts nothing"
+    jobs.close()
+
+
+def test_the_next_change_drops_the_last_one(quiet):
+    jobs = Jobs(workers=1)
+    slow = jobs.start("me", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20}))
+    quick = jobs.start("me", State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1}))
+    wait(quick)
+    assert slow.dropped
+    assert slow.done
+    assert len(slow.seeds) < 20
+    assert jobs.get("me", slow.token) is None
+    assert jobs.get("me", quick.token) is quick
+    assert jobs.get("you", quick.token) is None
+    jobs.close()
+
+
+def test_going_back_costs_nothing(quiet):
+    jobs = Jobs()
+    state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 2})
+    first = wait(jobs.start("me", state))
+    again = wait(jobs.start("you", state))
+    assert again.seeds == first.seeds
+    assert len([key for key in jobs.cache if key[0] == "run"]) == 2
+    jobs.close()
+
+
+def wait(job, seconds=120.0):
+    import time
+
+    end = time.monotonic() + seconds
+    while not job.done:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return job
+
+
+def test_a_large_sample_is_known_to_take_long():
+    cheap, dear = (State.read({"data": "sample", "dim": d, "log_samples": 5, "context": 64}) for d in (3, 16))
+    assert seconds_needed(cheap) < 4 < seconds_needed(dear)
+    assert cheap.rule == "descent"
+
+
+@pytest.mark.parametrize(
+    ("model", "gains", "places", "words"),
+    [
+        ("separate", [0, 0, 0, 0], 5, "plateau 1 of 5: none of four components learned; next drop predicted at t = 7"),
+        ("separate", [1, 1, 0, 0], 5, "plateau 3 of 5: two of four components learned; next drop predicted at t = 7"),
+        ("separate", [1, 0.4, 0, 0], 5, "drop 2 of 4: component 2 is being learned"),
+        ("separate", [1, 1, 1, 1], 5, "the end: four of four components learned"),
+        ("separate", [1, 1, 0, 0], 2, "the heads are full: two of four components learned"),
+        ("merged", [0, 0, 0, 0], 4, "the plateau: nothing learned yet; next drop predicted at t = 7"),
+        ("merged", [0.8, 0.7, 0.5, 0.2], 4, "the drop: two of four components learned, the others on their way"),
+        ("merged", [1, 1, 1, 1], 4, "the end: all four components learned"),
+    ],
+)
+def test_the_sentence_says_what_happens(model, gains, places, words):
+    assert sentence(model, 5.0, np.array(gains), places, np.array([1.0, 7.0, 9.0])) == words
+
+
+def test_theory_is_there_where_there_is_one_and_says_why_not_elsewhere():
+    state = State.read({"log_init": -3})
+    view = theory_view(state)
+    expected = icl.predict(icl.Task(), icl.Separate(heads=5), init=1e-3)
+    np.testing.assert_array_equal(view.drops, expected.drop_times)
+    np.testing.assert_allclose(view.levels, icl.theory.plateau_losses(icl.Task()))
+    tied = theory_view(State.read({"spectrum": "white"}))
+    assert tied.prediction is not None or tied.note
+    assert math.isfinite(float(tied.levels[0]))
+
+
+def test_every_free_eigenvalue_has_a_control():
+    assert len(EIGEN_IDS) == RANGES["dim"][1]

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install reproduce test lint bench clean
+.PHONY: install reproduce test reliability lint bench clean
 
 install: $(READY)
 
@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then PIP="$(BIN)/python -m pip"; \
 	 else PIP="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-	 $$PIP install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	 $$PIP install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,explore]'
 	@touch $@
 
 reproduce: $(READY)
@@ -21,6 +21,10 @@ reproduce: $(READY)
 test: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs train.py
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The full counts of tests/reliability: kills, damage, dead workers and schedulers, full disks (about 20 minutes).
+reliability: $(READY)
+	ICLFLOW_RELIABILITY=full $(BIN)/python -m pytest tests/reliability -rs
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs train.py

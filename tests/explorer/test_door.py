@@ -133,8 +133,8 @@ def known_output(client) -> str:
 
 def test_five_hundred_nonsense_parameter_sets_never_break_it(client):
     rng = np.random.default_rng(0)
-    pool = [None, True, -1, 0, 1e308, -1e308, "nan", "inf", "", "x" * 5000, [], [1, 2], {}, {"a": 1}, "<script>", "../..",
-            2, 3, 16, 1e-9, "linear", "free", "merged", "sample"]  # fmt: skip
+    pool = [None, True, -1, 0, 1e308, -1e308, "nan", "inf", "", "x" * 5000, [], [1, 2], {}, {"a": 1}, "<script>",
+            "../..", 2, 3, 16, 1e-9, "linear", "free", "merged", "sample"]  # fmt: skip
     output = known_output(client)
     codes = []
     for number in range(500):

@@ -178,7 +178,8 @@ def test_the_keyboard_is_enough(page, address):
     expect_theory(page, state.with_(heads=6))
     unnamed = page.evaluate(
         "[...document.querySelectorAll('input, button')].filter(e => e.offsetParent && !e.labels?.length && "
-        "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.ariaHidden && !e.closest('.js-plotly-plot')).map(e => e.id)"
+        "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.ariaHidden && "
+        "!e.closest('.js-plotly-plot')).map(e => e.id)"
     )
     assert unnamed == []
 

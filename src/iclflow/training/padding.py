@@ -1,8 +1,8 @@
 """Room to spare: the same training in a larger, fixed shape, so that few programs have to be compiled.
 
 A direction without variance, a head and a rank that start at zero stay exactly zero: their gradient has a zero factor.
-So a run on the population's label blocks is the same run with zeros around it, up to the order of summation. A page that
-lets people turn the knobs then compiles a handful of shapes once instead of one for every dim, heads and rank.
+So a run on the population's label blocks is the same run with zeros around it, up to the order of summation. A page
+that lets people turn the knobs then compiles a handful of shapes once instead of one for every dim, heads and rank.
 """
 
 from collections.abc import Callable

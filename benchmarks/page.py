@@ -1,0 +1,145 @@
+"""The explorer's page, measured in a real browser and under load: python -m benchmarks.page
+
+Prints the median and 95th percentile from moving a slider to repainted theory and to the first simulated curve, then what
+16 clients do to the server in a minute. Needs chromium and playwright.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
+from iclflow.explorer.state import State
+
+MOVES = [("heads", 4), ("heads", 5), ("dim", 5), ("dim", 4), ("context", 40), ("context", 31), ("noise", 0.5), ("noise", 0),
+         ("log_init", -1.8), ("log_init", -2), ("rank", 2), ("rank", 1), ("dim", 8), ("heads", 8), ("heads", 9), ("dim", 4)]  # fmt: skip
+SET = """([id, value]) => new Promise(done => {
+    const input = document.getElementById(id), plot = document.querySelector('#loss .js-plotly-plot');
+    const begun = performance.now(); let theory = null;
+    const shown = () => {
+        const now = performance.now() - begun;
+        if (theory === null) theory = now;
+        const last = plot.data[plot.data.length - 1];
+        if (last.opacity === 1 && last.x.length) { plot.removeListener('plotly_afterplot', shown); done([theory, now]); }
+    };
+    plot.on('plotly_afterplot', shown);
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(input, value);
+    for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind, {bubbles: true}));
+    setTimeout(() => done([theory, null]), 15000);
+})"""
+
+
+def latency(address: str, rounds: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1300, "height": 900})
+        tab.goto(address + "?seeds=1")
+        tab.wait_for_timeout(30_000)  # shapes compile in the background
+        times = []
+        for _ in range(rounds):
+            for name, value in MOVES:
+                times.append(tab.evaluate(SET, [name, str(value)]))
+                tab.wait_for_timeout(400)
+        browser.close()
+    for what, column in (("theory", 0), ("first simulated curve", 1)):
+        seen = sorted(t[column] for t in times if t[column] is not None)
+        p95 = seen[int(0.95 * (len(seen) - 1))]
+        print(
+            f"slider to {what}: median {statistics.median(seen):.0f} ms, p95 {p95:.0f} ms, {len(seen)} of {len(times)}"
+        )
+
+
+def load(address: str, clients: int, seconds: float, pid: int) -> None:
+    host = re.search(r"127\.0\.0\.1:\d+", address).group()
+    output, results, end = dependencies(host), [], time.monotonic() + seconds
+
+    def client(number: int) -> None:
+        rng = random.Random(number)
+        while time.monotonic() < end:
+            state = State.read({"heads": rng.randint(1, 9), "dim": rng.randint(2, 8), "log_init": rng.uniform(-2.5, -0.5),
+                                "seeds": 1, "context": rng.randint(4, 64)})  # fmt: skip
+            begun = time.perf_counter()
+            status = post(host, body(state, output, f"client-{number}"))
+            results.append((status, 1e3 * (time.perf_counter() - begun)))
+
+    before = memory(pid)
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = sorted(t for _, t in results)
+    errors = sum(status != 200 for status, _ in results)
+    print(f"{clients} clients, {seconds:.0f} s: {len(results) / seconds:.0f} requests/s, median {statistics.median(took):.0f} ms,"
+          f" p95 {took[int(0.95 * len(took))]:.0f} ms, {errors} errors, memory {before:.0f} -> {memory(pid):.0f} MiB")  # fmt: skip
+
+
+def dependencies(host: str) -> str:
+    line = http.client.HTTPConnection(host, timeout=30)
+    line.request("GET", "/_dash-dependencies")
+    return next(d["output"] for d in json.loads(line.getresponse().read()) if "python.children" in d["output"])
+
+
+def body(state: State, output: str, client: str) -> bytes:
+    values = zip((*CONTROLS, *EIGEN_IDS), control_values(state), strict=True)
+    names = [part.rpartition(".") for part in output[2:-2].split("...")]
+    return json.dumps(
+        {
+            "output": output,
+            "outputs": [{"id": name, "property": prop} for name, _, prop in names],
+            "inputs": [
+                *({"id": n, "property": "value", "value": v} for n, v in values),
+                {"id": "axes", "property": "value", "value": ["time"]},
+            ],
+            "changedPropIds": ["heads.value"],
+            "state": [{"id": "client", "property": "data", "value": client}],
+        }
+    ).encode()
+
+
+def post(host: str, data: bytes) -> int:
+    line = http.client.HTTPConnection(host, timeout=60)
+    try:
+        line.request("POST", "/_dash-update-component", data, {"Content-Type": "application/json"})
+        answer = line.getresponse()
+        answer.read()
+        return answer.status
+    except OSError:
+        return 0
+    finally:
+        line.close()
+
+
+def memory(pid: int) -> float:
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--rounds", type=int, default=3)
+    flags.add_argument("--seconds", type=float, default=60)
+    args = flags.parse_args()
+    line = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--no-browser"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = re.match(r"(http://\S+)", server.stdout.readline()).group(1)
+            latency(address, args.rounds)
+            load(address, 16, args.seconds, server.pid)
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

@@ -78,6 +78,6 @@ def explain(error: CycloptsError) -> str:
 
 def unknown_flag(flag: str) -> str:
     names = ["--" + name.replace("_", "-") for name in Flags.__dataclass_fields__]
-    near = difflib.get_close_matches(flag, names, n=1)
+    near = [name for name in difflib.get_close_matches(flag, names, n=1) if name != flag]
     hint = f"did you mean {near[0]}?" if near else "see `iclflow COMMAND --help`"
     return f"{flag}: unknown flag or argument; {hint}"

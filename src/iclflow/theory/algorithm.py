@@ -20,12 +20,13 @@ from jaxtyping import Bool, Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
-from iclflow.theory.landscape import Landscape, directions, landscape
+from iclflow.theory.landscape import Directions, Landscape, directions, landscape
 
 __all__ = [
     "Descent",
     "Identified",
     "algorithms",
+    "gain_matrix",
     "identify",
     "nearest",
     "one_step_descent",
@@ -116,6 +117,13 @@ def prediction_distance(scene: Landscape, A: Float[np.ndarray, "D D"], other: Fl
     return float(np.sum(gap * (scene.context @ gap @ scene.query)))
 
 
+def gain_matrix(d: Directions, A: Float[np.ndarray, "*T D D"]) -> Float[np.ndarray, "*T D D"]:
+    r"""$A$ in the directions $\ell_d r_{d'}'$, in units of $\sqrt{\alpha_d\alpha_{d'}}$: diagonal 1 if learned."""
+    strength = d.strength / np.sqrt(d.outputs)
+    coordinates = np.linalg.solve(d.left, A) @ np.linalg.inv(d.right.T)
+    return coordinates / np.sqrt(np.outer(strength, strength))
+
+
 @dataclass(frozen=True)
 class Identified:
     """Which directions a matrix has learned."""
@@ -128,10 +136,7 @@ class Identified:
 
 def identify(task: Task, A: Float[np.ndarray, "D D"], tolerance: float = 0.1) -> Identified:
     r"""The directions with $e_d'Ae_d > \alpha_d/2$, and what is left off the diagonal [`identify`]."""
-    d = directions(task)
-    strength = d.strength / np.sqrt(task.out_dim)
-    coordinates = np.linalg.solve(d.left, A) @ np.linalg.inv(d.right.T)
-    part = coordinates / np.sqrt(np.outer(strength, strength))
+    part = gain_matrix(directions(task), A)
     learned = np.diag(part) > 0.5
     mixing = float(np.abs(part - np.diag(np.diag(part))).max())
     return Identified(int(learned.sum()), learned, mixing, mixing <= tolerance)

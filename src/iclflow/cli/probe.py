@@ -1,0 +1,104 @@
+"""`iclflow probe`: which in-context algorithm do weights run?"""
+
+import json as json_text
+from dataclasses import field, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from iclflow.cli.flags import Flags, given
+from iclflow.config import MODELS, Task
+from iclflow.errors import BadInput
+
+__all__ = ["probe"]
+
+FIGURES = ("distances", "gains", "alignment")
+
+
+def make_flags() -> type:
+    """The task's flags, `--softmax` and `--data`, as `train` spells them."""
+    wanted = {*Task.model_fields, "softmax", "data"}
+    chosen = [(f.name, f.type, field(default=None)) for f in fields(Flags) if f.name in wanted]
+    flags = make_dataclass("ProbeFlags", chosen, kw_only=True, frozen=True)
+    flags.__module__ = __name__
+    return flags
+
+
+ProbeFlags: Any = make_flags()
+
+
+def probe(
+    source: str,
+    flags: Annotated[ProbeFlags, Parameter(name="*")] = ProbeFlags(),  # noqa: B008
+    *,
+    figure: Annotated[
+        str | None, Parameter(help="draw into FILE-distances.png, FILE-gains.png, FILE-alignment.png")
+    ] = None,
+    json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
+) -> int:
+    """Name the algorithm that weights run in context, along training where there is a time axis.
+
+    Example: iclflow probe runs/staircase
+
+    SOURCE is a run directory, a folder of checkpoints, or FILE[:PREFIX] in safetensors or npz, also under the names of
+    the public code (value.weight, kq.weight, ..). A run knows its task; for bare weights say it with the task's flags,
+    or give sequences with --data.
+    """
+    settings = given(flags)
+    data, softmax = settings.pop("data", None), settings.pop("softmax", None)
+    task = Task(**settings) if settings else None
+    model = refuse_early(source, task, data, softmax)
+    if figure is not None and Path(figure).suffix not in ("", ".png", ".pdf", ".svg"):
+        raise BadInput(f"figure: {figure!r} must end in .png, .pdf or .svg")
+    from iclflow.probing import probe as probe_verb
+
+    results = probe_verb(source, task, model=model, data=data)
+    several = results if isinstance(results, list) else [results]
+    written = [] if figure is None else draw(several[0], Path(figure))
+    if json:
+        first = several[0].to_dict()
+        more = {"seeds": [one.to_dict() for one in several]} if isinstance(results, list) else {}
+        print(json_text.dumps({**first, **more}, indent=1, allow_nan=False))
+    else:
+        print("\n".join([*(str(one) for one in several), *(f"  drawn: {path}" for path in written)]))
+    return 0
+
+
+def refuse_early(source: str, task: Task | None, data: str | None, softmax: bool | None) -> Any:
+    """What can be refused from the files alone, before anything heavy is loaded."""
+    path = Path(source)
+    if (path / "summary.json").is_file():
+        if softmax is not None:
+            raise BadInput("softmax: a run knows its own model")
+        return None
+    from iclflow.probing.given_weights import checkpoint_files, read_file, with_sizes
+
+    first = read_file(str(checkpoint_files(path)[0][0])) if path.is_dir() else read_file(source)
+    if data is not None:
+        from iclflow.data.own import read_own_data
+
+        task = read_own_data(data, task)[1]
+    model, _ = with_sizes(first.weights, None, task, first.meta)
+    if softmax is None:
+        return None
+    if model.kind == "mlp":
+        raise BadInput("softmax: does not apply to model 'mlp'")
+    return MODELS[model.kind](softmax=softmax)
+
+
+def draw(found: Any, path: Path) -> list[Path]:
+    """One file a figure; the alignment map needs heads."""
+    from iclflow import figures
+
+    suffix, written = path.suffix or ".png", []
+    for name in FIGURES:
+        if name == "alignment" and found.heads is None:
+            continue
+        target = path.with_name(f"{path.stem}-{name}{suffix}")
+        try:
+            getattr(figures, f"probe_{name}")(found).savefig(target)
+        except OSError as error:
+            raise BadInput(f"figure: cannot write {str(target)!r} ({error.strerror})") from None
+        written.append(target)
+    return written

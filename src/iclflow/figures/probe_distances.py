@@ -1,0 +1,81 @@
+"""Along training: distances to the algorithms, and how many components are learned."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from iclflow.figures.style import BLACK, COLOURS, GREY, styled
+from iclflow.probing.naming import THRESHOLD
+from iclflow.probing.result import Probe
+
+__all__ = ["probe_distances", "time_axis"]
+
+LOWEST = 1e-5  # relative distances below this are drawn here
+OTHERS = {
+    "gd 1 step": "one step of descent",
+    "ridge": "ridge, best penalty",
+    "least squares in context": "least squares in context",
+}
+
+
+def probe_distances(probe: Probe) -> Figure:
+    """Distances above, m(t) below; one snapshot is drawn as points."""
+    with styled():
+        figure = Figure(figsize=(5.6, 4.4))
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        time = probe.clock
+        marker = "o" if len(time) == 1 else ""
+        draw_distances(above, probe, time, marker)
+        below.step(time, probe.gains.learned, where="mid", color=BLACK, lw=1.6, marker=marker, label="learned $m$")
+        below.plot(
+            time, probe.gains.effective_rank, color=COLOURS[4], lw=1.1, marker=marker, ls=":", label="effective rank"
+        )
+        below.set(ylabel="components", ylim=(-0.3, probe.gains.sets.size + 0.4))
+        below.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        time_axis(below, probe)
+        return figure
+
+
+def draw_distances(ax: Axes, probe: Probe, time: np.ndarray, marker: str) -> None:
+    size = probe.gains.sets.size
+    names = ["zero", *(f"pcr-{m} shrunk" for m in range(1, size)), "least squares shrunk"]
+    for number, name in enumerate(names):
+        label = {0: "zero", size: f"$M_{{{size}}}$"}.get(number, f"$M_{{{number}}}$")
+        ax.plot(
+            time,
+            clipped(probe.entries[name].distance),
+            color=COLOURS[number % len(COLOURS)],
+            marker=marker,
+            label=label,
+        )
+    for (name, label), dash in zip(OTHERS.items(), ("--", ":", "-."), strict=True):
+        ax.plot(time, clipped(probe.entries[name].distance), color=GREY, lw=1.0, ls=dash, marker=marker, label=label)
+    ax.axhline(THRESHOLD, color=BLACK, lw=0.7)
+    ax.annotate(
+        "named below this", (0.005, THRESHOLD * 1.1), xycoords=("axes fraction", "data"), fontsize=7, color=BLACK
+    )
+    ax.set(
+        yscale="log",
+        ylim=(LOWEST / 1.3, 2.0),
+        ylabel="distance / loss of zero",
+        title=f"{probe.subject}: {probe.algorithm}",
+    )
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+
+
+def clipped(distance: np.ndarray) -> np.ndarray:
+    return np.maximum(distance, LOWEST)
+
+
+def time_axis(ax: Axes, probe: Probe) -> None:
+    """Logarithmic, from a little before the first component is learned, where the drops span more than a decade."""
+    clock, learned = probe.clock, probe.gains.learned
+    ax.set_xlabel(clock_name(probe))
+    changes = clock[1:][np.diff(learned) != 0]
+    if len(changes) > 1 and changes[-1] > 10 * changes[0] > 0:
+        ax.set_xscale("log")
+        ax.set_xlim(0.3 * changes[0], 1.1 * clock[-1])
+
+
+def clock_name(probe: Probe) -> str:
+    return r"time $t/\tau$" if probe.time is not None else "step" if probe.steps is not None else "snapshot"

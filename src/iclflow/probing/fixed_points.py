@@ -1,0 +1,109 @@
+r"""How far weights are from each fixed point of the theory, and what the nearest one is like.
+
+In function space separate attention rests at the $2^D$ matrices $A_S = \sum_{d\in S}\alpha_de_de_d'$, merged attention
+only at $S = \emptyset$ and $S = $ all. The distance to $A_S$ is that of predictions [`component-distance`].
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from iclflow.config import Model, Separate, Task
+from iclflow.errors import BadInput
+from iclflow.models import Weights
+from iclflow.probing.components import Components
+from iclflow.probing.heads import label_values, paper_weights
+from iclflow.theory.landscape import Directions
+from iclflow.theory.separate import conditions, escape_directions, hessian_spectrum
+
+__all__ = ["FixedPoints", "fixed_points"]
+
+ALL_UP_TO = 12  # dimensions in which all 2^D are measured
+LISTED = 64
+ABSENT = 0.01  # of the largest head
+
+
+@dataclass(frozen=True)
+class FixedPoints:
+    """The nearest fixed point and its surroundings; `None` where theory has no word on it."""
+
+    nearest: tuple[int, ...]  # eigenvectors, from 1
+    distance: float
+    distances: dict[str, float]  # set -> distance, nearest first
+    of_this_model: bool  # whether the model at hand rests there
+    conditions: dict[str, Any] | None  # C1, C2, C3 and whether they hold to a per cent
+    index: int | None  # directions of negative curvature
+    fastest_escape: float | None  # rate of the fastest, in 1/(t/tau)
+    note: str = ""
+
+
+def fixed_points(
+    task: Task,
+    model: Model | None,
+    d: Directions,
+    form: Components,
+    strength: Float[np.ndarray, " D"],
+    weights: Weights,
+) -> FixedPoints:
+    """Of the last snapshot. `form` holds its distances in the coordinates of the directions."""
+    masks = all_sets(len(strength), form.cross[-1] > np.diag(form.square) * strength / 2)
+    s = masks * strength
+    distance = form.power[-1] - 2 * s @ form.cross[-1] + np.einsum("sd,de,se->s", s, form.square, s)
+    near = np.argsort(distance, kind="stable")
+    learned = masks[near[0]]
+    listed = {name_of(masks[i]): float(max(distance[i], 0)) for i in near[:LISTED]}
+    checked = checked_conditions(task, model, d, learned, weights)
+    index, fastest, note = curvature(model, d, learned)
+    whole = model is not None and (model.kind == "separate" or bool(learned.all()) or not learned.any())
+    chosen = tuple(int(i) + 1 for i in np.flatnonzero(learned))
+    return FixedPoints(chosen, float(max(distance[near[0]], 0)), listed, whole, checked, index, fastest, note)
+
+
+def all_sets(dim: int, learned: Bool[np.ndarray, " D"]) -> Bool[np.ndarray, "S D"]:
+    """Every set, or in many dimensions the one at half strengths and its neighbours by one direction."""
+    if dim <= ALL_UP_TO:
+        return (np.arange(2**dim)[:, None] >> np.arange(dim)) % 2 == 1
+    return np.concatenate([learned[None], learned[None] ^ np.eye(dim, dtype=bool)])
+
+
+def name_of(learned: Bool[np.ndarray, " D"]) -> str:
+    return "{" + ",".join(str(i + 1) for i in np.flatnonzero(learned)) + "}"
+
+
+def checked_conditions(
+    task: Task, model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"], weights: Weights
+) -> dict[str, Any] | None:
+    """The paper's C1 to C3 as relative violations, for separate key and query."""
+    if not isinstance(model, Separate) or model.softmax:
+        return None
+    scaled = paper_weights(task, model, weights)
+    key, query = scaled["key"][:, :, : task.dim], scaled["query"][:, :, : task.dim]
+    values = label_values(scaled, task)
+    norms = np.stack([np.abs(values), np.linalg.norm(key, axis=(1, 2)), np.linalg.norm(query, axis=(1, 2))])
+    # Heads that never grew are small, not zero; the conditions are relative and would see them as large as the others.
+    present = norms.max(axis=0) >= ABSENT * norms.max()
+    speaking = present & (norms[0] >= ABSENT * norms[0].max())
+    found = conditions(d, learned, values * speaking, key * present[:, None, None], query * present[:, None, None])
+    parts = {"C1": found.matrix, "C2": float(found.span.max()), "C3": float(found.silent_span.max())}
+    return {**parts, "silent_force": float(found.silent.max()), "hold": found.hold(0.01)}
+
+
+def curvature(
+    model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"]
+) -> tuple[int | None, float | None, str]:
+    """Index and fastest escape at the nearest fixed point."""
+    if model is None or model.softmax:
+        return None, None, "no theory of the curvature of this model"
+    if not isinstance(model, Separate):
+        if learned.all() or not learned.any():
+            return (0 if learned.all() else model.heads), None, ""
+        return None, None, "merged attention rests only at zero and at the minimum"
+    try:
+        index = escape_directions(d, learned)
+        if model.rank > 1 or learned.sum() > model.heads:
+            return index, None, ""
+        return index, float(hessian_spectrum(d, learned, model.heads).max()), ""
+    except BadInput as error:
+        return None, None, str(error)

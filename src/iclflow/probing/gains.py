@@ -1,0 +1,64 @@
+r"""The effective matrix in the eigenvectors of the tokens: which components it has learned.
+
+The gain of component $d$ is $e_d'Ae_d/\alpha_d$, 1 at the fixed point; a component counts as learned beyond one half,
+where the fixed point with it becomes nearer than the one without. What is left off the diagonal mixes components. The
+effective rank is $\exp$ of the entropy of the singular values of the matrix of gains, $m$ at $M_m$ [`effective-rank`].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from iclflow.probing.candidates import Sets
+from iclflow.probing.scene import Scene
+from iclflow.theory.algorithm import gain_matrix
+
+__all__ = ["Gains", "effective_rank", "gains"]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Along training."""
+
+    matrix: Float[np.ndarray, "T D D"]  # gains on the diagonal, mixing beside it
+    effective_rank: Float[np.ndarray, " T"]
+    sets: Sets
+
+    @property
+    def gain(self) -> Float[np.ndarray, "T D"]:
+        return np.einsum("tdd->td", self.matrix)
+
+    @property
+    def mixing(self) -> Float[np.ndarray, " T"]:
+        """The largest entry off the diagonal."""
+        return np.abs(self.matrix * (1 - np.eye(self.matrix.shape[1]))).max(axis=(1, 2))
+
+    @property
+    def learned(self) -> Int[np.ndarray, " T"]:
+        """m(t)."""
+        return self.sets.shrunk.sum(axis=1)
+
+
+def gains(scene: Scene, matrices: Float[np.ndarray, "T D D"]) -> Gains:
+    """Of every snapshot's effective matrix."""
+    d, cov = scene.directions, scene.covariances
+    # `strength` is that of the scene's units; the directions carry the task's own normaliser and outputs.
+    units = scene.strength * np.sqrt(d.outputs) / d.strength
+    part = gain_matrix(d, matrices) / units[0]
+    plain = np.einsum("id,tij,jd->td", cov.basis, matrices, cov.basis) * cov.eigenvalues
+    shrunk = np.einsum("tdd->td", part) > 0.5
+    return Gains(part, effective_rank(part), Sets(shrunk, plain > 0.5, d.order))
+
+
+def effective_rank(matrix: Float[np.ndarray, "*T D D"]) -> Float[np.ndarray, "*T"]:
+    r"""$\exp\big(-\sum_i p_i\ln p_i\big)$, $p_i = \sigma_i/\sum\sigma$ [`effective-rank`]; 0 for the zero matrix.
+
+    Singular values below a hundredth do not count: noise of many small ones would look like rank.
+    """
+    values = np.linalg.svd(matrix, compute_uv=False)
+    values = np.where(values < 0.01, 0.0, values)
+    total = values.sum(axis=-1, keepdims=True)
+    share = values / np.where(total > 0, total, 1.0)
+    entropy = -np.sum(share * np.log(np.where(share > 0, share, 1.0)), axis=-1)
+    return np.where(total[..., 0] > 0, np.exp(entropy), 0.0)

@@ -1,0 +1,63 @@
+"""Weights under the names of the public PyTorch code, turned into ours.
+
+| public | shape | ours |
+| --- | --- | --- |
+| `value.weight` | (H E, E) | `value[h]`: rows hE .. (h+1)E |
+| `kq.weight` | (H E, E) | `key_query[h]`: those rows, transposed |
+| `key.weight`, `query.weight` | (H R, E) | `key[h]`, `query[h]`: rows hR .. (h+1)R |
+
+Heads follow from the value matrix, the rank from the keys. The two layers of the mlp have no settled public names: save
+them as `first` (H, D*D) and `second` (O, H).
+"""
+
+import numpy as np
+
+from iclflow.errors import BadInput
+
+__all__ = ["from_public_names", "has_public_names"]
+
+MERGED, SEPARATE = {"value.weight", "kq.weight"}, {"value.weight", "key.weight", "query.weight"}
+
+
+def has_public_names(tensors: dict[str, np.ndarray]) -> bool:
+    return "value.weight" in tensors
+
+
+def from_public_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`value` with `key_query`, or `value`, `key` and `query`, one matrix a head."""
+    known = {name for name in tensors if name in MERGED | SEPARATE}
+    if known not in (MERGED, SEPARATE):
+        names = ", ".join(sorted(known))
+        raise BadInput(f"weights: {names} must be value.weight with kq.weight, or with key.weight and query.weight")
+    for name, array in tensors.items():
+        if name.endswith(".bias") and np.any(array):
+            raise BadInput(f"weights: {name!r} must be zero or absent; these models have no bias")
+    width = columns(tensors, "value.weight")
+    value = by_head(tensors, "value.weight", width, width)
+    if known == MERGED:
+        blocks = by_head(tensors, "kq.weight", width, width)
+        if len(blocks) != len(value):
+            raise BadInput(f"weights: 'kq.weight' has {len(blocks)} heads, 'value.weight' has {len(value)}")
+        return {"value": value, "key_query": blocks.transpose(0, 2, 1)}
+    rows = {tensors[name].shape[:1] for name in ("key.weight", "query.weight")}
+    if len(rows) != 1 or not (total := rows.pop()) or total[0] == 0 or total[0] % len(value):
+        shapes = " and ".join(str(tensors[name].shape) for name in ("key.weight", "query.weight"))
+        raise BadInput(
+            f"weights: key.weight and query.weight have shapes {shapes}, must be (H R, E) with H = {len(value)}"
+        )
+    rank = total[0] // len(value)
+    return {"value": value, **{name: by_head(tensors, f"{name}.weight", rank, width) for name in ("key", "query")}}
+
+
+def columns(tensors: dict[str, np.ndarray], name: str) -> int:
+    shape = tensors[name].shape
+    if len(shape) != 2 or 0 in shape:
+        raise BadInput(f"weights: {name!r} has shape {shape}, must be a matrix (rows of all heads, E)")
+    return shape[1]
+
+
+def by_head(tensors: dict[str, np.ndarray], name: str, rows: int, width: int) -> np.ndarray:
+    array = tensors[name]
+    if columns(tensors, name) != width or array.shape[0] % rows:
+        raise BadInput(f"weights: {name!r} has shape {array.shape}, must be (H * {rows}, {width})")
+    return array.reshape(-1, rows, width)

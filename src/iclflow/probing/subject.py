@@ -1,0 +1,110 @@
+"""What is probed: weights along training, or at one time, or any function from sequences to predictions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Model, Task
+from iclflow.data.own import read_own_data
+from iclflow.data.sequences import Given
+from iclflow.errors import BadInput
+from iclflow.models import Weights, check_weights
+from iclflow.probing.given_weights import GivenFile, checkpoint_files, read_file, with_sizes
+from iclflow.run import Run
+
+__all__ = ["Predictor", "Subject", "from_run", "read_subject"]
+
+Predictor = Callable[[Float[np.ndarray, "P N+1 E"]], Float[np.ndarray, "P O"]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Snapshots of one model, or a function; `data` are sequences of its own to be asked about."""
+
+    name: str
+    task: Task
+    model: Model | None
+    snapshots: tuple[Weights, ...]
+    time: Float[np.ndarray, " T"] | None = None  # t/tau, where there is a clock
+    steps: Float[np.ndarray, " T"] | None = None
+    function: Predictor | None = None
+    data: Given | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.snapshots) if self.function is None else 1
+
+    @property
+    def normalize(self) -> str:
+        """The scale in front of attention, as training takes it."""
+        softmax = self.model is not None and self.model.softmax
+        return self.task.normalize or ("none" if softmax else "context")
+
+
+def read_subject(source: Any, task: Task | None, model: Model | None, data: Any) -> Subject:
+    """One subject from all that `icl.probe` takes besides runs."""
+    if callable(source):
+        given, task = sequences(data, task)
+        return Subject(getattr(source, "__name__", "a function"), task, None, (), function=source, data=given)
+    if isinstance(source, dict):
+        file = GivenFile({str(name): np.asarray(array) for name, array in source.items()}, {}, None)
+        return from_files("weights", [file], None, task, model, data)
+    if not isinstance(source, str | Path):
+        raise BadInput(f"weights: {type(source).__name__} must be a run, a path, named arrays or a function")
+    path = Path(source)
+    if path.is_dir():
+        files, steps = checkpoint_files(path)
+        return from_files(str(source), [read_file(str(f)) for f in files], steps, task, model, data)
+    return from_files(str(source), [read_file(str(source))], None, task, model, data)
+
+
+def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: str) -> Subject:
+    """Every kept snapshot of a run of one seed, on the run's own task and sequences unless others are given."""
+    if model is not None and model != run.model:
+        raise BadInput("model: a run brings its own")
+    given = None
+    if data is not None:
+        given, task = sequences(data, task)
+        task = task.replace(prefix_loss=task.prefix_loss or run.task.prefix_loss)
+    elif task is None and run.experiment.data is not None:
+        from iclflow.training.resuming import same_data
+
+        own = same_data(run, None)
+        given = None if own is None else own.training
+    task = run.task if task is None else task.replace(normalize=task.normalize or run.task.normalize)
+    names = [str(name) for name in run.weights.data_vars]
+    arrays = {name: run.weights[name].values for name in names}
+    snapshots = tuple(
+        check_weights(run.model, task, {name: arrays[name][i] for name in names})
+        for i in range(run.weights.sizes["record"])
+    )
+    time, steps = (np.asarray(run.weights[name].values, dtype=float) for name in ("time", "step"))
+    return Subject(name, task, run.model, snapshots, time, steps, data=given)
+
+
+def from_files(
+    name: str, files: list[GivenFile], steps: list[int] | None, task: Task | None, model: Model | None, data: Any
+) -> Subject:
+    """Weights from memory or disk; a file that also holds sequences is probed on them unless a task is described."""
+    described = task is not None and bool(
+        task.model_fields_set & {"spectrum", "basis", "task_spectrum", "icl_fraction"}
+    )
+    if data is None and files[0].data is not None and not described:
+        data = files[0].data
+    given = None
+    if data is not None:
+        given, task = sequences(data, task)
+    model, task = with_sizes(files[0].weights, model, task, files[0].meta)
+    snapshots = tuple(check_weights(model, task, file.weights) for file in files)
+    return Subject(name, task, model, snapshots, None, None if steps is None else np.array(steps, float), data=given)
+
+
+def sequences(data: Any, task: Task | None) -> tuple[Given | None, Task]:
+    if data is None:
+        return None, task or Task()
+    own, task = read_own_data(data, task)
+    return own.training, task

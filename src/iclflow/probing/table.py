@@ -1,0 +1,108 @@
+"""A probe for the terminal."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iclflow.probing.result import Probe
+
+__all__ = ["table"]
+
+NEAREST = 8  # candidates shown
+
+
+def table(probe: "Probe") -> str:
+    """The verdict first, then what it rests on."""
+    parts = [verdict(probe), distances(probe), components(probe), heads(probe), fixed_point(probe), shifts(probe)]
+    if len(probe.verdicts) > 1:
+        parts.insert(1, phases(probe))
+    return "\n".join(line for part in parts for line in part)
+
+
+def shown(components: tuple[int, ...]) -> str:
+    return "{" + ",".join(map(str, components)) + "}"
+
+
+def verdict(probe: "Probe") -> list[str]:
+    kind = "a function" if probe.model is None else f"{probe.model.kind}{', softmax' if probe.model.softmax else ''}"
+    return [
+        f"{probe.subject} ({kind}): {probe.algorithm}, components {shown(probe.components)}",
+        f"  {probe.last}",
+    ]
+
+
+def phases(probe: "Probe") -> list[str]:
+    unit = "t/tau" if probe.time is not None else "step" if probe.steps is not None else "snapshot"
+    lines = [
+        f"  along training ({len(probe.verdicts)} snapshots)",
+        f"    from {unit:<7s}         to   algorithm      components   distance     margin",
+    ]
+    for first, last, best in probe.phases():
+        name = f"{best.algorithm:<14s} {shown(best.components):<11s}"
+        lines.append(f"  {first:12.5g} {last:10.5g}   {name} {best.distance:9.2e}  {best.margin:9.2e}")
+    return lines
+
+
+def distances(probe: "Probe") -> list[str]:
+    how = "exact where both are matrices, else " if probe.exact else ""
+    near = list(probe.distances.items())[:NEAREST]
+    lines = [f"  distance to the nearest of {len(probe.distances)} candidates ({how}on {probe.sequences} sequences)"]
+    return lines + [f"    {label:<32s} {distance:10.2e}" for label, distance in near]
+
+
+def components(probe: "Probe") -> list[str]:
+    gains = probe.gains
+    row = " ".join(f"{gain:7.3f}" for gain in gains.gain[-1])
+    return [
+        f"  gain by component: {row}",
+        f"    learned {gains.learned[-1]}, effective rank {gains.effective_rank[-1]:.2f}, mixed {gains.mixing[-1]:.2g}",
+    ]
+
+
+def heads(probe: "Probe") -> list[str]:
+    found = probe.heads
+    if found is None:
+        return []
+    names = "value     |U|        " if found.query is None else "value     |key|     |query|"
+    lines = [f"  head  {names}    balance   carries   alignment with each component"]
+    for h in range(len(found.value)):
+        norms = f"{found.value[h]:9.3g} {found.key[h]:9.3g}" + (
+            "" if found.query is None else f" {found.query[h]:9.3g}"
+        )
+        held = shown(tuple(d + 1 for d, head in enumerate(found.carrier) if head == h))
+        aligned = " ".join(f"{a:6.2f}" for a in found.alignment[h])
+        lines.append(f"  {h:4d} {norms} {found.balance[h]:10.2e}   {held:<8s} {aligned}")
+    blocks = ", ".join(f"{name} {size:.2g}" for name, size in probe.vector_blocks.items())
+    return lines + ([f"  blocks that theory keeps at zero, relative to the rest: {blocks}"] if blocks else [])
+
+
+def fixed_point(probe: "Probe") -> list[str]:
+    found = probe.fixed_points
+    own = "" if found.of_this_model or probe.model is None else " (this model does not rest there)"
+    lines = [f"  nearest fixed point {shown(found.nearest)}, distance {found.distance:.2g}{own}"]
+    if found.conditions is not None:
+        c = found.conditions
+        lines.append(
+            f"    C1 {c['C1']:.2g}, C2 {c['C2']:.2g}, C3 {c['C3']:.2g}: {'hold' if c['hold'] else 'do not hold'} to 1%"
+        )
+    if found.index is not None:
+        rate = f", fastest at rate {found.fastest_escape:.3g}" if found.fastest_escape else ""
+        lines.append(f"    directions of negative curvature there: {found.index}{rate}")
+    return lines + ([f"    {found.note}"] if found.note else [])
+
+
+def shifts(probe: "Probe") -> list[str]:
+    if not probe.off_distribution:
+        return []
+    lines = [
+        "  off distribution: loss relative to predicting zero",
+        "                           measured      theory of the named algorithm",
+    ]
+    for shift in probe.off_distribution:
+        measured = (
+            f"failed ({shift.note})"
+            if shift.measured is None
+            else f"{shift.measured:8.4f} +-{shift.standard_error:7.4f}"
+        )
+        theory = "       -" if shift.theory is None else f"{shift.theory:8.4f}"
+        lines.append(f"    {shift.name:<20s} {measured} {theory:>10s}")
+    return lines

@@ -1,0 +1,85 @@
+"""The verb: from weights, runs or functions to a named algorithm."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iclflow.config import Model, Task
+from iclflow.probing.candidates import form, measure
+from iclflow.probing.fixed_points import fixed_points
+from iclflow.probing.gains import gains
+from iclflow.probing.heads import heads, vector_blocks
+from iclflow.probing.naming import THRESHOLD, name
+from iclflow.probing.off_distribution import off_distribution
+from iclflow.probing.outputs import outputs
+from iclflow.probing.result import Probe
+from iclflow.probing.scene import scene_of
+from iclflow.probing.subject import Subject, from_run, read_subject
+from iclflow.run import Run
+
+__all__ = ["probe"]
+
+
+def probe(
+    source: Any, task: Task | None = None, *, model: Model | None = None, data: Any = None, shifts: bool = True
+) -> Probe | list[Probe]:
+    """Which algorithm do these weights run in context? A list for a run of several seeds.
+
+    Args:
+        source: a `Run`, a run directory, a weight file `FILE[:PREFIX]` (safetensors or npz, also under the names of
+            the public code), a folder of checkpoints, named arrays, or a function from sequences (P, N+1, D+O), the
+            query last with its label 0, to predictions (P, O).
+        task: what to probe on; a run brings its own.
+        model: only needed to say `softmax=True` of bare weights.
+        data: your own sequences to probe on, an array or an `.npz` file.
+        shifts: also ask about sequences that differ from the task.
+
+    >>> import iclflow as icl
+    >>> task = icl.Task(dim=3, context=20)
+    >>> found = icl.probe(lambda sequences: 0 * sequences[:, -1, -1:], task, shifts=False)
+    >>> found.algorithm, found.components
+    ('zero', ())
+    """
+    name = "run" if isinstance(source, Run) else str(source)
+    if isinstance(source, str | Path) and (Path(source) / "summary.json").is_file():
+        from iclflow.run_files import load_run
+
+        source = load_run(source)
+    if not isinstance(source, Run):
+        return probe_one(read_subject(source, task, model, data), shifts)
+    if "seed" not in source.curves.dims:
+        return probe_one(from_run(source, task, model, data, name), shifts)
+    subjects = (from_run(source.select(s), task, model, data, f"{name}, seed {s}") for s in source.seeds)
+    return [probe_one(subject, shifts) for subject in subjects]
+
+
+def probe_one(subject: Subject, shifts: bool) -> Probe:
+    """All measurements of one subject."""
+    scene = scene_of(subject)
+    found = outputs(subject, scene.contexts)
+    components = gains(scene, found.matrices)
+    entries = measure(scene, found, components.sets)
+    verdicts = tuple(name(entries, components.sets, t) for t in range(subject.count))
+    own = form(scene, found, scene.directions.left, scene.directions.right)
+    last = subject.snapshots[-1] if subject.snapshots else {}
+    model, task, d = subject.model, subject.task, scene.directions
+    squares = scene.contexts.target**2
+    error = squares.std() / squares.mean() / np.sqrt(squares.size)
+    return Probe(
+        subject=subject.name,
+        task=scene.reference,
+        model=model,
+        time=subject.time,
+        steps=subject.steps,
+        verdicts=verdicts,
+        gains=components,
+        entries=entries,
+        fixed_points=fixed_points(task, model, d, own, scene.strength, last),
+        heads=None if model is None else heads(task, model, d, last),
+        vector_blocks={} if model is None else vector_blocks(task, model, last),
+        off_distribution=off_distribution(subject, scene, found, verdicts[-1], entries) if shifts else (),
+        sequences=len(scene.contexts.query),
+        sampling_error=float(THRESHOLD * error),
+        exact=scene.closed is not None and found.reduced,
+    )

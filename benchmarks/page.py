@@ -1,7 +1,7 @@
 """The explorer's page, measured in a real browser and under load: python -m benchmarks.page
 
-Prints the median and 95th percentile from moving a slider to repainted theory and to the first simulated curve, then what
-16 clients do to the server in a minute. Needs chromium and playwright.
+Prints the median and 95th percentile from moving a slider to repainted theory and to the first simulated curve, then
+what 16 clients do to the server in a minute. Needs chromium and playwright.
 """
 
 import argparse
@@ -21,8 +21,10 @@ from pathlib import Path
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.state import State
 
-MOVES = [("heads", 4), ("heads", 5), ("dim", 5), ("dim", 4), ("context", 40), ("context", 31), ("noise", 0.5), ("noise", 0),
-         ("log_init", -1.8), ("log_init", -2), ("rank", 2), ("rank", 1), ("dim", 8), ("heads", 8), ("heads", 9), ("dim", 4)]  # fmt: skip
+MOVES = [
+    ("heads", 4), ("heads", 5), ("dim", 5), ("dim", 4), ("context", 40), ("context", 31), ("noise", 0.5), ("noise", 0),
+    ("log_init", -1.8), ("log_init", -2), ("rank", 2), ("rank", 1), ("dim", 8), ("heads", 8), ("heads", 9), ("dim", 4),
+]  # fmt: skip
 SET = """([id, value]) => new Promise(done => {
     const input = document.getElementById(id), plot = document.querySelector('#loss .js-plotly-plot');
     const begun = performance.now(); let theory = null;
@@ -30,7 +32,9 @@ SET = """([id, value]) => new Promise(done => {
         const now = performance.now() - begun;
         if (theory === null) theory = now;
         const last = plot.data[plot.data.length - 1];
-        if (last.opacity === 1 && last.x.length) { plot.removeListener('plotly_afterplot', shown); done([theory, now]); }
+        if (last.opacity !== 1 || !last.x.length) return;
+        plot.removeListener('plotly_afterplot', shown);
+        done([theory, now]);
     };
     plot.on('plotly_afterplot', shown);
     Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(input, value);
@@ -68,8 +72,8 @@ def load(address: str, clients: int, seconds: float, pid: int) -> None:
     def client(number: int) -> None:
         rng = random.Random(number)
         while time.monotonic() < end:
-            state = State.read({"heads": rng.randint(1, 9), "dim": rng.randint(2, 8), "log_init": rng.uniform(-2.5, -0.5),
-                                "seeds": 1, "context": rng.randint(4, 64)})  # fmt: skip
+            sizes = {"heads": rng.randint(1, 9), "dim": rng.randint(2, 8), "context": rng.randint(4, 64), "seeds": 1}
+            state = State.read({**sizes, "log_init": rng.uniform(-2.5, -0.5)})
             begun = time.perf_counter()
             status = post(host, body(state, output, f"client-{number}"))
             results.append((status, 1e3 * (time.perf_counter() - begun)))
@@ -82,8 +86,9 @@ def load(address: str, clients: int, seconds: float, pid: int) -> None:
         thread.join()
     took = sorted(t for _, t in results)
     errors = sum(status != 200 for status, _ in results)
-    print(f"{clients} clients, {seconds:.0f} s: {len(results) / seconds:.0f} requests/s, median {statistics.median(took):.0f} ms,"
-          f" p95 {took[int(0.95 * len(took))]:.0f} ms, {errors} errors, memory {before:.0f} -> {memory(pid):.0f} MiB")  # fmt: skip
+    rate, middle, late = len(results) / seconds, statistics.median(took), took[int(0.95 * len(took))]
+    print(f"{clients} clients for {seconds:.0f} s: {rate:.0f} requests/s, median {middle:.0f} ms, p95 {late:.0f} ms,")
+    print(f"  {errors} errors, memory {before:.0f} -> {memory(pid):.0f} MiB")
 
 
 def dependencies(host: str) -> str:

@@ -45,7 +45,10 @@ def train(
         run, where = resumed(settings, resume, weights, out, overwrite)
     else:
         run, where = started(settings, weights, out, overwrite, save_weights)
-    report(run, where, json, draw(run, where) if figure else None)
+    from iclflow.in_words import account
+
+    told = account(run)
+    report(run, where, told, json, draw(run, where, told) if figure else None)
     return 1 if run.status in FAILED else 0
 
 
@@ -123,7 +126,7 @@ def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str
     return run, where
 
 
-def draw(run: Any, where: Path) -> Path:
+def draw(run: Any, where: Path, told: Any) -> Path:
     """The loss curve, theory over it, beside the arrays."""
     import io
 
@@ -131,18 +134,15 @@ def draw(run: Any, where: Path) -> Path:
     from iclflow.whole_directory import write_file_whole
 
     picture = io.BytesIO()
-    loss_curve(run).savefig(picture, format="pdf")
+    loss_curve(run, theory=told.comparisons[0].prediction if told.comparisons else False).savefig(picture, format="pdf")
     write_file_whole(where / "loss.pdf", picture.getvalue())
     return where / "loss.pdf"
 
 
-def report(run: Any, where: Path, json: bool, figure: Path | None) -> None:
+def report(run: Any, where: Path, told: Any, json: bool, figure: Path | None) -> None:
     """What happened, in a line (or as JSON); warnings on standard error."""
-    from iclflow.in_words import account
-
     for note in run.summary["warnings"]:
         print(f"warning: {note}", file=sys.stderr)
-    told = account(run)
     if json:
         drawn = {"figure": None if figure is None else str(figure)}
         print(json_text.dumps({"out": str(where), **run.summary, **drawn, **told.to_dict()}, indent=1))

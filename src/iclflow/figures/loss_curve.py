@@ -14,15 +14,16 @@ from iclflow.run import Run
 __all__ = ["loss_curve"]
 
 
-def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool = True) -> Figure:
+def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool | Prediction = True) -> Figure:
     """Draw every seed of a run; with one seed also the predicted curve and levels.
 
-    The time axis is logarithmic where the drops span more than a decade.
+    The time axis is logarithmic where the drops span more than a decade. A prediction that is there already can be
+    given as `theory`.
     """
     with styled():
         if ax is None:
             ax = Figure().add_subplot()
-        prediction = expected(run) if theory else None
+        prediction = theory if isinstance(theory, Prediction) else expected(run) if theory else None
         for number, seed in enumerate(run.seeds):
             one = run.select(seed)
             label = "simulation" if number == 0 else None

@@ -31,7 +31,7 @@ SET = """([id, value]) => new Promise(done => {
     const shown = () => {
         const now = performance.now() - begun;
         if (theory === null) theory = now;
-        const last = plot.data[plot.data.length - 1];
+        const last = plot.data[plot.data.length - 2];
         if (last.opacity !== 1 || !last.x.length) return;
         plot.removeListener('plotly_afterplot', shown);
         done([theory, now]);

@@ -9,7 +9,7 @@ from dash.exceptions import PreventUpdate
 
 from iclflow.explorer.jobs import Job, Jobs, seconds_needed
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
-from iclflow.explorer.pictures import DIMS, HEADS, patch_loss_seeds, patch_loss_theory, set_axes
+from iclflow.explorer.pictures import DIMS, HEADS, patch_loss_seeds, patch_loss_theory, set_axes, show_times
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.saved import Saved
 from iclflow.explorer.state import State
@@ -69,13 +69,14 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         Held("client", "data"),
         Held("job", "data"),
         Held("sent", "data"),
+        Held("axes", "value"),
         prevent_initial_call=True,
     )
-    def more_simulated(_: Any, client: Any, token: Any, sent: Any) -> Any:
+    def more_simulated(_: Any, client: Any, token: Any, sent: Any, axes: Any) -> Any:
         job = jobs.get(str(client), str(token))
         if job is None:
             raise PreventUpdate
-        return news(job, sent if isinstance(sent, int) else 0)
+        return news(job, sent if isinstance(sent, int) else 0, "time" in (axes or []))
 
     @app.callback(
         *(Output(name, "value", allow_duplicate=True) for name in ALL),
@@ -135,7 +136,7 @@ def too_long(seconds: float) -> str:
     return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
 
 
-def news(job: Job, sent: int) -> Any:
+def news(job: Job, sent: int, log_time: bool) -> Any:
     """What has been simulated since `sent` seeds were sent."""
     done, seeds = job.done, job.seeds[max(sent, 0) :]  # in this order: what is done has all its seeds
     loss: Any = no_update
@@ -143,6 +144,7 @@ def news(job: Job, sent: int) -> Any:
     if seeds:
         loss = Patch()
         patch_loss_seeds(loss, seeds, sent, clear=sent == 0)
+        show_times(loss, theory_view(job.state), [seed["time"][-1] for seed in job.seeds], log_time)
     if sent == 0 and job.detail is not None:
         detail = job.detail
         gains, values = patch_gains(job.detail), patch_values(job)

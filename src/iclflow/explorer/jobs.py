@@ -53,6 +53,7 @@ class Jobs:
         self.lock = threading.Lock()
         self.clients: OrderedDict[str, Job] = OrderedDict()
         self.cache: OrderedDict[Any, Any] = OrderedDict()
+        self.closed = False
 
     def start(self, client: str, state: State) -> Job:
         """Begin with a state; what the client waited for before is dropped."""
@@ -138,7 +139,11 @@ class Jobs:
 
     def warm(self) -> None:
         """Compile the shapes that the page needs, in the background, the default first."""
-        self.pool.submit(self.warm_all)
+        threading.Thread(target=self.warm_all, daemon=True, name="warm").start()
+
+    def at_work(self) -> bool:
+        with self.lock:
+            return any(not job.done and not job.dropped for job in self.clients.values())
 
     def warm_all(self) -> None:
         from iclflow.training.start import run_experiment
@@ -151,12 +156,14 @@ class Jobs:
             for rule in ("flow", "descent")
         ]
         for state in states:
-            try:
-                run_experiment(state.experiment(0), progress=False, roomy=True)
-            except Exception:
-                continue
+            while self.at_work() and not self.closed:  # people first
+                time.sleep(0.1)
+            if self.closed:
+                return
+            run_experiment(state.experiment(0), progress=False, roomy=True)
 
     def close(self) -> None:
+        self.closed = True
         with self.lock:
             for job in self.clients.values():
                 job.dropped = True

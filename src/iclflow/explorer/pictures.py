@@ -9,7 +9,16 @@ from iclflow.explorer.state import RANGES
 from iclflow.explorer.theory_view import TheoryView
 from iclflow.figures.style import COLOURS
 
-__all__ = ["empty_gains", "empty_loss", "empty_map", "empty_values", "patch_loss_seeds", "patch_loss_theory"]
+__all__ = [
+    "empty_gains",
+    "empty_loss",
+    "empty_map",
+    "empty_values",
+    "patch_loss_seeds",
+    "patch_loss_theory",
+    "set_axes",
+    "show_times",
+]
 
 INK, FAINT = "#808088", "rgba(128,128,136,0.25)"  # readable on white and on black
 SEEDS, HEADS, DIMS = (int(RANGES[name][1]) for name in ("seeds", "heads", "dim"))
@@ -43,14 +52,13 @@ def line(name: str, **style: Any) -> dict[str, Any]:
 
 
 def empty_loss() -> dict[str, Any]:
-    """Trace 0 is theory, then one a seed."""
+    """One trace a seed, the first on top of the others, and theory over all."""
     seeds = [line(f"seed {i}", color=colour(i), width=2.4 if i == 0 else 1.1) for i in range(SEEDS)]
-    return {"data": [line("theory", **THEORY), *seeds[::-1]], "layout": layout("Loss", "loss")}
+    return {"data": [*seeds[::-1], line("theory", **THEORY)], "layout": layout("Loss", "loss")}
 
 
 def seed_trace(number: int) -> int:
-    """The first seed is drawn last, on top."""
-    return SEEDS - number
+    return SEEDS - 1 - number
 
 
 def empty_gains() -> dict[str, Any]:
@@ -81,9 +89,9 @@ def empty_map(title: str) -> dict[str, Any]:
 def patch_loss_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
     """A new curve, new levels, new drops; curves of the former state stay, faint, until the new ones come."""
     patch = Patch()
-    patch["data"][0]["x"] = view.time.tolist()
-    patch["data"][0]["y"] = [] if view.loss is None else np.round(view.loss, 6).tolist()
-    for trace in range(1, SEEDS + 1):
+    patch["data"][SEEDS]["x"] = view.time.tolist()
+    patch["data"][SEEDS]["y"] = [] if view.loss is None else np.round(view.loss, 6).tolist()
+    for trace in range(SEEDS):
         patch["data"][trace]["opacity"] = 0.2
     patch["layout"]["shapes"] = [*levels(view), *drops(view)]
     patch["layout"]["annotations"] = names(view)
@@ -92,13 +100,18 @@ def patch_loss_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch
 
 
 def set_axes(patch: Patch, view: TheoryView, log_time: bool, log_loss: bool) -> None:
-    low, high = float(view.time[0]), float(view.time[-1])
-    patch["layout"]["xaxis"]["type"] = "log" if log_time else "linear"
-    patch["layout"]["xaxis"]["range"] = [float(np.log10(low)), float(np.log10(high))] if log_time else [0, high]
+    show_times(patch, view, [], log_time)
     top, bottom = float(view.levels.max()), float(view.levels.min())
     patch["layout"]["yaxis"]["type"] = "log" if log_loss else "linear"
     bounds = [float(np.log10(0.7 * bottom)), float(np.log10(1.2 * top))] if log_loss else [0, 1.08 * top]
     patch["layout"]["yaxis"]["range"] = bounds
+
+
+def show_times(patch: Patch, view: TheoryView, ends: list[float], log_time: bool) -> None:
+    """From before the first predicted drop to the end of theory or of the longest curve."""
+    low, high = float(view.time[0]), max([float(view.time[-1]), *ends])
+    patch["layout"]["xaxis"]["type"] = "log" if log_time else "linear"
+    patch["layout"]["xaxis"]["range"] = [float(np.log10(low)), float(np.log10(high))] if log_time else [0, high]
 
 
 def levels(view: TheoryView) -> list[dict[str, Any]]:

@@ -61,10 +61,11 @@ def theory_view(state: State) -> TheoryView:
 def times(found: Prediction) -> Float[np.ndarray, " T"]:
     """From a little before the first drop to a little after the last, closer together around every drop."""
     first = max(float(found.drop_times[0]) if len(found.drop_times) else 1.0, 1e-3)
-    base = np.geomspace(0.03 * first, found.end, POINTS // 2)
+    end = found.end if len(found.drop_times) != 1 else 8 * found.end  # after a single drop the slow directions relax
+    base = np.geomspace(0.03 * first, end, POINTS // 2)
     near = 1 + np.concatenate([-np.geomspace(1e-3, 0.2, 6)[::-1], [0.0], np.geomspace(1e-3, 0.2, 6)])
     around = (found.drop_times[:, None] * near).ravel()
-    return np.unique(np.concatenate([base, around[(around > 0) & (around < found.end)]]))
+    return np.unique(np.concatenate([base, around[(around > 0) & (around < end)]]))
 
 
 def expected_gains(found: Prediction, time: float, state: State) -> Float[np.ndarray, " D"]:

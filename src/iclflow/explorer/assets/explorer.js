@@ -24,7 +24,8 @@
   function drawn(figure, name, rows) {
     const size = Math.max(1, rows.length), high = Math.max(0.5, ...rows.flat().map(Math.abs));
     const layout = Object.assign({}, figure.layout, { title: Object.assign({}, figure.layout.title, { text: name }) });
-    layout.yaxis = Object.assign({}, layout.yaxis, { dtick: size > 12 ? 5 : 1, range: [size + 0.5, 0.5], autorange: false });
+    const rowsAre = name.includes("atrix") ? "eigenvector" : "head";
+    layout.yaxis = Object.assign({}, layout.yaxis, { title: { text: rowsAre }, dtick: size > 12 ? 5 : 1, range: [size + 0.5, 0.5], autorange: false });
     const columns = rows[0].map((_, i) => i + 1), lines = rows.map((_, i) => i + 1);
     const image = Object.assign({}, figure.data[0], { z: rows, x: columns, y: lines, zmin: -high, zmax: high });
     return { data: [image], layout: layout };

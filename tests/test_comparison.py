@@ -1,10 +1,12 @@
 """Theory over a run: drops are timed, plateaus found, gaps measured, and a wrong theory is seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.comparison import crossing
+from iclflow.comparison import Drop, crossing
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,9 @@ def test_softmax_has_no_predicted_curve():
 def test_crossing_interpolates():
     assert crossing(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.8, 0.2]), 0.5) == pytest.approx(1.5)
     assert crossing(np.array([0.0, 1.0]), np.array([1.0, 0.9]), 0.5) is None
+
+
+def test_a_run_that_starts_below_a_drop_has_no_error_for_it():
+    drop = Drop(5.0, 0.0, 0, -1, None, -1, None)
+    assert drop.error is None
+    assert replace(drop, observed_time=4.0).error == 0.25

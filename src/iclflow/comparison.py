@@ -36,8 +36,8 @@ class Drop:
 
     @property
     def error(self) -> float | None:
-        """Relative error of the predicted time."""
-        if self.observed_time is None:
+        """Relative error of the predicted time; a run that starts below the drop has none."""
+        if not self.observed_time:
             return None
         return abs(self.predicted_time - self.observed_time) / self.observed_time
 

@@ -30,9 +30,16 @@ ORIGINS = [
 ROUTES = ["/", "/_dash-layout", "/_dash-dependencies", "/assets/explorer.js", "/_dash-update-component", "/nothing"]
 
 
+class Idle(Jobs):
+    """Takes every job and works on none: the door is what is tested."""
+
+    def work(self, job):
+        job.done = True
+
+
 @pytest.fixture(scope="module")
 def client():
-    jobs = Jobs()
+    jobs = Idle()
     yield make_app(PORT, None, jobs).server.test_client()
     jobs.close()
 
@@ -139,7 +146,7 @@ def test_five_hundred_nonsense_parameter_sets_never_break_it(client):
     codes = []
     for number in range(500):
         values = [pool[i] for i in rng.integers(len(pool), size=len(CONTROLS) + len(EIGEN_IDS))]
-        request = body(values, output if number % 2 else "..nothing.figure..")
+        request = body(values, "..nothing.figure.." if number % 5 else output)
         if number % 7 == 0:
             request.pop(["output", "inputs", "state", "changedPropIds"][number % 4])
         if number % 11 == 0:

@@ -28,7 +28,7 @@ reliability: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs train.py
-	$(BIN)/ruff format --check src tests benchmarks examples docs train.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/fill_readme.py train.py
 	$(BIN)/mypy
 
 bench: $(READY)

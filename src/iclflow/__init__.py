@@ -13,9 +13,13 @@ from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
 if TYPE_CHECKING:
     from iclflow import figures, theory
     from iclflow.comparison import compare
+    from iclflow.data.sequences import sample
+    from iclflow.opening import load
     from iclflow.prediction import predict
+    from iclflow.probing import probe
+    from iclflow.reproduction import reproduce
     from iclflow.run import Run
-    from iclflow.run_files import load_run as load
+    from iclflow.sweeps.runner import sweep
     from iclflow.training import resume, train
     from iclflow.versions import cite
 
@@ -34,7 +38,11 @@ __all__ = [
     "figures",
     "load",
     "predict",
+    "probe",
+    "reproduce",
     "resume",
+    "sample",
+    "sweep",
     "theory",
     "train",
 ]
@@ -44,9 +52,13 @@ VERBS = {
     "Run": ("iclflow.run", "Run"),
     "cite": ("iclflow.versions", "cite"),
     "compare": ("iclflow.comparison", "compare"),
-    "load": ("iclflow.run_files", "load_run"),
+    "load": ("iclflow.opening", "load"),
     "predict": ("iclflow.prediction", "predict"),
+    "probe": ("iclflow.probing", "probe"),
+    "reproduce": ("iclflow.reproduction", "reproduce"),
     "resume": ("iclflow.training", "resume"),
+    "sample": ("iclflow.data.sequences", "sample"),
+    "sweep": ("iclflow.sweeps.runner", "sweep"),
     "train": ("iclflow.training", "train"),
 }
 

@@ -1,4 +1,4 @@
-"""One writer at a time on a store.
+"""One writer at a time in a directory.
 
 An advisory lock of the kernel (`flock`): it belongs to the open file, so the kernel takes it back when the process
 dies, however it dies, and no stale lock is ever left. The file says who holds it, for people to read.
@@ -22,7 +22,7 @@ NAME = ".lock"
 
 @contextlib.contextmanager
 def only_writer(store: Path) -> Iterator[None]:
-    """Hold the lock of a store, or be refused at once."""
+    """Hold the lock of a directory, or be refused at once."""
     path = store / NAME
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

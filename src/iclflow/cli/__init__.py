@@ -26,7 +26,12 @@ app = App(
 )
 app.command("iclflow.cli.train:train", name="train")
 app.command("iclflow.cli.theory:theory", name="theory")
+app.command("iclflow.cli.compare:compare", name="compare")
 app.command("iclflow.cli.verify:verify", name="verify")
+app.command("iclflow.cli.probe:probe", name="probe")
+app.command("iclflow.cli.reproduce:reproduce", name="reproduce")
+app.command("iclflow.cli.sweep:app", name="sweep")
+app.command("iclflow.cli.explore:explore", name="explore")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,212 @@
+"""`iclflow sweep`: run a grid, look after it, and get the results out."""
+
+import contextlib
+import json as json_text
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from iclflow.errors import BadInput, IclflowError
+from iclflow.sweeps.signals import Stopped, stopped_by_signals
+
+__all__ = ["app"]
+
+app = App(name="sweep", result_action="return_value")
+
+Workers = Annotated[str | None, Parameter(help="processes on this machine (default: one a core); 0: none but this one")]
+Scheduler = Annotated[str | None, Parameter(help="address or scheduler file of a dask cluster that computes instead")]
+
+
+@app.default
+def run(
+    file: Annotated[str, Parameter(help="the grid, FILE.toml")],
+    /,
+    *,
+    out: Annotated[str, Parameter(help="directory of the results")],
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    resume: Annotated[bool, Parameter(help="go on with the sweep in --out", negative=())] = False,
+    summary: Annotated[bool, Parameter(help="keep drop times, plateaus and so on, no curves", negative=())] = False,
+    dry_run: Annotated[bool, Parameter(help="say what would be run, and stop", negative=())] = False,
+) -> int:
+    """Run a grid of experiments that survives crashes.
+
+    Example: iclflow sweep ranks.toml --out sweeps/ranks --workers 4
+
+    FILE is TOML: base settings, axes with lists or ranges, zipped axes that move together, seeds; docs/how-to/sweep.md
+    shows one. A sweep that was stopped, or killed, goes on with --resume; runs that are done are never done again.
+    """
+    again = f"iclflow sweep {file} --out {out}{' --summary' if summary else ''} --resume"
+    with told_how_to_go_on(again):
+        from iclflow.sweeps.estimate import estimate
+        from iclflow.sweeps.runner import cores, grid_of, refuse_early, run_grid
+
+        count = worker_count(workers)
+        grid = grid_of(file, summary)
+        if not dry_run:
+            refuse_early(Path(out), resume, scheduler)
+        print(f"{file}: {estimate(grid, cores() if count is None else count)}", flush=True)
+        if dry_run:
+            return 0
+        tally = run_grid(grid, Path(out), workers=count, scheduler=scheduler, resume=resume, progress=None)
+    print(f"{out}: {tally}")
+    return 1 if tally.failed else 0
+
+
+def worker_count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) > 4096:
+        raise BadInput(f"workers: {text!r} must be a whole number from 0 to 4096")
+    return int(text)
+
+
+@contextlib.contextmanager
+def told_how_to_go_on(again: str) -> Iterator[None]:
+    """Whatever ends a session early, a signal above all, also says how to go on."""
+    with stopped_by_signals():
+        try:
+            yield
+        except BadInput:
+            raise
+        except IclflowError as error:
+            raise type(error)(f"{error}; go on with: {again}") from None
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped; go on with: {again}") from None
+
+
+@app.command
+def status(dir: str, /, *, json: Annotated[bool, Parameter(help="print as JSON", negative=())] = False) -> int:
+    """Say how far a sweep is, also while it runs.
+
+    Example: iclflow sweep status sweeps/ranks
+    """
+    from iclflow.lock import holder, is_held
+    from iclflow.sweeps.checking import refuse_other
+    from iclflow.sweeps.gathered import survey
+    from iclflow.sweeps.store import open_store
+
+    path = Path(dir)
+    refuse_other(path)
+    store = open_store(path)
+    _, ends, why, _ = survey(store)
+    counts = {name: ends.count(name) for name in sorted(set(ends))}
+    writer = holder(path) if is_held(path) else None
+    if json:
+        print(json_text.dumps({"runs": store.grid.count, "status": counts, "writer": writer}))
+        return 0
+    axes = " x ".join(f"{n} {d}" for d, n in zip(store.grid.dimensions, store.grid.shape, strict=True))
+    print(f"{dir}: {store.grid.count} runs ({axes}): " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    print(f"at work: {writer}" if writer else "nobody is at work on it")
+    for name in ("failed", "diverged", "unstable", "damaged"):
+        for run in [i for i, end in enumerate(ends) if end == name][:5]:
+            print(f"  run {run} {name}: {why[run]}")
+    return 0
+
+
+@app.command
+def check(
+    dir: str,
+    /,
+    *,
+    repair: Annotated[bool, Parameter(help="redo what is damaged or missing", negative=())] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+) -> int:
+    """Read every byte of a sweep and name what is damaged or missing (exit code 3).
+
+    Example: iclflow sweep check sweeps/ranks --repair
+    """
+    from iclflow.sweeps import checking
+
+    count, path = worker_count(workers), Path(dir)
+    report = checking.check(path)
+    for line in [*report.broken, *report.damaged.values()][:20]:
+        print(line, file=sys.stderr)
+    print(f"{dir}: {report}")
+    if report.fine or not repair:
+        return 0 if report.fine else 3
+    with told_how_to_go_on(f"iclflow sweep check {dir} --repair"):
+        _, tally = checking.repair(path, workers=count, scheduler=scheduler, progress=None)
+    print(f"{dir}: repaired; {tally}")
+    return 1 if tally.failed else 0
+
+
+@app.command
+def export(
+    dir: str,
+    /,
+    *,
+    csv: Annotated[str | None, Parameter(help="one row a run, without curves")] = None,
+    netcdf: Annotated[str | None, Parameter(help="everything, with named dimensions")] = None,
+) -> int:
+    """Write the results as a table or as netCDF.
+
+    Example: iclflow sweep export sweeps/ranks --csv ranks.csv
+    """
+    if csv is None and netcdf is None:
+        raise BadInput("csv: give --csv FILE or --netcdf FILE")
+    from iclflow.sweeps.checking import refuse_other
+    from iclflow.sweeps.gathered import gather
+
+    refuse_other(Path(dir))
+    sweep = gather(dir)
+    for path, write in ((csv, sweep.to_csv), (netcdf, sweep.to_netcdf)):
+        if path is not None:
+            save(path, write)
+            print(f"{path}: {sweep.grid.count} runs, {', '.join(f'{n} {s}' for s, n in sweep.status.items())}")
+    return 0
+
+
+@app.command
+def figure(
+    dir: str,
+    /,
+    *,
+    out: Annotated[str, Parameter(help="file of the figure: .png, .pdf or .svg")],
+    along: Annotated[str | None, Parameter(help="draw a quantity along this axis, instead of curves")] = None,
+    quantity: Annotated[
+        str, Parameter(help="final_loss, components, drops, drop_times:K, plateau_losses:K, ..")
+    ] = "final_loss",
+    where: Annotated[list[str] | None, Parameter(help="AXIS=VALUE, keeps only these runs", negative=())] = None,
+    theory: Annotated[bool, Parameter(help="lay theory over it", negative="--no-theory")] = True,
+) -> int:
+    """Draw loss curves with bands over the seeds, or one quantity along an axis.
+
+    Example: iclflow sweep figure sweeps/ranks --along init --quantity drop_times:1 --out drops.png
+    """
+    from iclflow.sweeps.checking import refuse_other
+
+    if Path(out).suffix not in (".png", ".pdf", ".svg"):
+        raise BadInput(f"out: {out!r} must end in .png, .pdf or .svg")
+    refuse_other(Path(dir))
+    from iclflow.figures.along_axis import along_axis
+    from iclflow.figures.seed_bands import seed_bands
+    from iclflow.sweeps.gathered import gather
+
+    sweep = gather(dir)
+    chosen = dict(pair(text) for text in where or [])
+    if along is None:
+        drawn = seed_bands(sweep, where=chosen, theory=theory)
+    else:
+        drawn = along_axis(sweep, along, quantity, where=chosen, theory=theory)
+    save(out, drawn.savefig)
+    print(out)
+    return 0
+
+
+def pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"where: {text!r} must be AXIS=VALUE")
+    return name, value
+
+
+def save(path: str, write: Any) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        raise BadInput(f"out: cannot write {path!r} ({error.strerror})") from None

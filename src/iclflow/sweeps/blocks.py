@@ -1,0 +1,37 @@
+"""How samples are cut for sharing; part of what a huge sample's moments are, not tuning knobs."""
+
+from iclflow.config import Experiment
+from iclflow.data.sequences import CHUNK
+from iclflow.engines.choose import choose
+
+__all__ = ["BLOCK", "FAN", "HUGE", "block_count", "data_key", "is_huge", "shares_moments"]
+
+BLOCK = 16  # chunks in a block: 131,072 sequences
+FAN = 16  # sums added at a time
+HUGE = 2**20  # sequences above which a sample is summed block by block
+
+
+def block_count(samples: int) -> int:
+    return -(-samples // (BLOCK * CHUNK))
+
+
+def shares_moments(experiment: Experiment) -> bool:
+    """Whether a run needs moments of a finite sample, which others may need too."""
+    return experiment.data is None and not experiment.population and choose(experiment)[0] != "tokens"
+
+
+def is_huge(experiment: Experiment) -> bool:
+    return shares_moments(experiment) and experiment.training.samples > HUGE
+
+
+def data_key(experiment: Experiment) -> tuple:
+    """Equal for runs whose data, and all moments made of them, are the same."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    seed = None
+    if experiment.data is None and not experiment.population:
+        seed = training.seed if training.data_seed is None else training.data_seed
+    blocks = (training.freeze_vectors, training.init_law, model.kind == "mlp")  # which moments a model asks for
+    return (
+        task, experiment.data, training.samples, training.whiten, training.test_samples, seed,
+        model.softmax, blocks, choose(experiment)[0], training.dtype,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""What a sweep will take, told before it starts: rough by nature, meant to be right within a factor of a few."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from iclflow.config import Experiment
+from iclflow.engines.choose import choose
+from iclflow.errors import NoRoom
+from iclflow.sweeps.blocks import data_key
+from iclflow.sweeps.grid import Grid
+from iclflow.sweeps.quantity_names import CURVES, columns
+
+__all__ = ["Estimate", "estimate", "refuse_if_full"]
+
+# Seconds, measured on one core of an ordinary machine.
+OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
+STEP, PER_ENTRY = 2e-6, 2e-10  # one step on moments, and what each entry of their matrix adds
+FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six evaluations
+DRAW = 2.5e-8  # one normal number, drawn twice
+TOKEN = 4e-9  # one multiply-add of attention
+START = 5.0  # processes, imports, first compilation
+PROCESS = 350 * 2**20  # bytes of a worker before it has any data
+MANIFEST = 3072
+DISK_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Totals of a sweep."""
+
+    runs: int
+    datasets: int
+    seconds: float
+    memory: int
+    disk: int
+
+    def __str__(self) -> str:
+        shared = f" on {self.datasets} datasets" if self.datasets < self.runs else ""
+        return (
+            f"{self.runs} runs{shared}, about {duration(self.seconds)},"
+            f" {size(self.memory)} of memory and {size(self.disk)} of disk"
+        )
+
+
+def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
+    """What `runs` runs of the grid (all by default) take on so many workers."""
+    count = grid.count if runs is None else runs
+    points = grid.points_of_grid
+    per_point = len(grid.seeds)
+    keys = {data_key(e): draw_seconds(e) for e in points}
+    own_seed = [e for e in points if e.training.data_seed is None and not e.population and e.data is None]
+    factor = per_point if own_seed else 1
+    seconds = sum(run_seconds(e) + OVERHEAD for e in points) * per_point + sum(keys.values()) * factor
+    memory = max(held_bytes(e) for e in points)
+    share = count / grid.count
+    return Estimate(
+        runs=count,
+        datasets=max(1, round(len(keys) * factor * share)),
+        seconds=START + seconds * share / max(workers, 1),
+        memory=max(workers, 1) * (PROCESS + memory),
+        disk=disk_bytes(grid, count),
+    )
+
+
+def side(experiment: Experiment) -> int:
+    """Features whose moments a run needs."""
+    dim, outputs = experiment.task.dim, experiment.task.out_dim
+    small = experiment.population or experiment.model.kind == "mlp"
+    return dim * dim * outputs if small else dim * (dim + outputs) * (dim + outputs + 1) // 2
+
+
+def sequences(experiment: Experiment) -> float:
+    training = experiment.training
+    return 0.0 if experiment.population or experiment.data else training.samples + 2 * training.test_samples
+
+
+def draw_seconds(experiment: Experiment) -> float:
+    task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
+    features = 0 if choose(experiment)[0] == "tokens" else positions * side(experiment) ** 2 * 1e-10
+    return sequences(experiment) * ((task.context + 1) * task.dim * DRAW + features)
+
+
+def run_seconds(experiment: Experiment) -> float:
+    task, model, training = experiment.task, experiment.model, experiment.training
+    engine = choose(experiment)[0]
+    entries = side(experiment) if experiment.population else side(experiment) ** 2
+    step = STEP + PER_ENTRY * entries
+    if engine == "flow":
+        return 6 * FLOW_STEPS * step
+    steps = training.steps or 20_000
+    if engine == "moments":
+        return steps * step
+    rows = training.batch or sequences(experiment) or 5000
+    tokens = rows * (task.context + 1) * (task.dim + task.out_dim) ** 2 * model.heads
+    return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
+
+
+def held_bytes(experiment: Experiment) -> int:
+    task = experiment.task
+    if choose(experiment)[0] == "tokens":
+        return int(16 * sequences(experiment) * (task.context + 1) * (task.dim + task.out_dim))
+    chunk = 8 * min(sequences(experiment), 8192) * (task.context + 1) * (task.dim + task.out_dim)
+    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, 256 * 2**20)
+    return int(4 * 8 * side(experiment) ** 2 + 4 * chunk + kept)
+
+
+def disk_bytes(grid: Grid, runs: int) -> int:
+    rows = [len(columns(grid.drop_slots)) * 8, MANIFEST]
+    if not grid.summary:
+        rows.append((len(CURVES) if grid.has_tests else 3) * grid.curve_length * 8)
+    return runs * sum(math.ceil(row / DISK_BLOCK) * DISK_BLOCK for row in rows)
+
+
+def refuse_if_full(path: Path, needed: int) -> None:
+    """Better now than after an hour."""
+    import shutil
+
+    ground = next(place for place in (path, *path.absolute().parents) if place.exists())
+    free = shutil.disk_usage(ground).free
+    if needed > free:
+        raise NoRoom(f"out: the sweep needs {size(needed)} in {str(path)!r}, where {size(free)} are free")
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,223 @@
+"""What to run: base settings, axes and seeds as a numbered list of experiments.
+
+Runs are numbered in the order of the axes, the seed fastest. A run's number is its place in the store, and the grid
+alone says what it is.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from iclflow.config import MODELS, Experiment, Task, is_matrix
+from iclflow.data.own import OwnData, read_own_data
+from iclflow.errors import BadInput
+
+__all__ = ["ALL_POINTS", "Axis", "Grid"]
+
+ALL_POINTS = 0  # keep every value of every curve
+MOST_RUNS = 10_000_000
+MOST_POINTS = 1_000_000  # grid points, without the seeds
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Settings that move together; the first one names the dimension."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]  # one row a position
+
+    @property
+    def dimension(self) -> str:
+        return self.names[0]
+
+    def settings(self, position: int) -> dict[str, Any]:
+        return dict(zip(self.names, self.values[position], strict=True))
+
+    def coordinate(self, name: str) -> np.ndarray:
+        """The values of one setting along the axis, as numbers where they are numbers and as text elsewhere."""
+        column = [row[self.names.index(name)] for row in self.values]
+        if name == "samples":
+            column = [math.inf if v == "inf" else v for v in column]
+        if all(isinstance(v, bool) for v in column) or not all(isinstance(v, bool | int | float) for v in column):
+            return np.array([label(v) for v in column], dtype=object)
+        return np.array(column)
+
+
+def label(value: Any) -> str:
+    """A value as text: eigenvalues joined by commas, the rows of a matrix by semicolons."""
+    if isinstance(value, list | tuple):
+        deep = bool(value) and isinstance(value[0], list | tuple)
+        return (";" if deep else ",").join(label(v) for v in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All runs of a sweep."""
+
+    base: dict[str, Any]
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    points: int  # values kept of a curve, or ALL_POINTS
+    summary: bool  # keep no curves
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (*(axis.dimension for axis in self.axes), "seed")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*(len(axis.values) for axis in self.axes), len(self.seeds))
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    def settings(self, point: int) -> dict[str, Any]:
+        """The settings of a grid point (a run without its seed)."""
+        places = np.unravel_index(point, self.shape[:-1]) if self.axes else ()
+        settings = dict(self.base)
+        for axis, place in zip(self.axes, places, strict=True):
+            settings |= axis.settings(int(place))
+        return settings
+
+    def seed(self, run: int) -> int:
+        return self.seeds[run % len(self.seeds)]
+
+    def experiment(self, run: int) -> Experiment:
+        """One run, ready for `train`."""
+        return self.build({**self.settings(run // len(self.seeds)), "seed": self.seed(run)})
+
+    def build(self, settings: dict[str, Any]) -> Experiment:
+        if settings.get("data") is None:
+            return Experiment.from_flat(settings)
+        own = {name: value for name, value in settings.items() if name in Task.model_fields}
+        rest = {name: value for name, value in settings.items() if name not in Task.model_fields}
+        task = read_own_data(settings["data"], Task(**own) if own else None)[1]
+        model = rest.get("model", "separate")
+        if model not in MODELS:
+            raise BadInput(f"model: {model!r} must be one of {', '.join(MODELS)}")
+        sizes = {name: value for name, value in task.model_dump().items() if name in task.model_fields_set}
+        return Experiment.from_flat({**rest, **sizes})
+
+    @cached_property
+    def points_of_grid(self) -> list[Experiment]:
+        """One experiment for each grid point, with the first seed."""
+        found = []
+        for point in range(math.prod(self.shape[:-1])):
+            try:
+                found.append(self.experiment(point * len(self.seeds)))
+            except BadInput as error:
+                where = ", ".join(
+                    f"{name} = {label(value)[:40]}"
+                    for name, value in self.settings(point).items()
+                    if name not in self.base
+                )
+                raise BadInput(f"{error} (at {where})" if where else str(error)) from None
+        return found
+
+    def check(self) -> None:
+        """Refuse the whole grid if one of its runs cannot be."""
+        for axis in self.axes:
+            firsts = [label(row[0]) for row in axis.values]
+            if len(set(firsts)) < len(firsts):
+                raise BadInput(f"{axis.dimension}: names its axis and must not repeat a value; list another one first")
+        if math.prod(self.shape[:-1]) > MOST_POINTS or self.count > MOST_RUNS:
+            raise BadInput(f"axes: make {self.count} runs, must make at most {MOST_RUNS} ({MOST_POINTS} without seeds)")
+        for experiment in self.points_of_grid:
+            if self.points == ALL_POINTS and not self.summary and experiment.training.steps is None:
+                raise BadInput("points: 'all' needs steps in every run, so that the length of its curve is known")
+
+    # --- sizes that the store is made with ----------------------------------------------------------------------------
+
+    @cached_property
+    def curve_length(self) -> int:
+        """Values kept of a curve; 0 where none are."""
+        if self.summary:
+            return 0
+        if self.points != ALL_POINTS:
+            return self.points
+        return 1 + max(int(e.training.steps or 0) for e in self.points_of_grid)
+
+    @cached_property
+    def drop_slots(self) -> int:
+        """Room for the drops of a run: one a direction, and a few for surprises."""
+        return 2 + max(e.task.dim * e.task.out_dim for e in self.points_of_grid)
+
+    @cached_property
+    def has_tests(self) -> bool:
+        """Whether some run may have test losses beside the training loss."""
+        return any(
+            e.training.test_samples > 0 or e.task.icl_fraction < 1 or e.data is not None for e in self.points_of_grid
+        )
+
+    # --- as JSON ------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "base": self.base,
+            "axes": [{"names": list(a.names), "values": [list(row) for row in a.values]} for a in self.axes],
+            "seeds": list(self.seeds),
+            "points": self.points,
+            "summary": self.summary,
+            "data_sha256": self.data_digests,
+        }
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "Grid":
+        axes = tuple(Axis(tuple(a["names"]), tuple(tuple(row) for row in a["values"])) for a in content["axes"])
+        return Grid(content["base"], axes, tuple(content["seeds"]), content["points"], content["summary"])
+
+    @cached_property
+    def data_digests(self) -> dict[str, str]:
+        """The content of every data file that a run reads."""
+        files = {self.base.get("data"), *(v for a in self.axes if "data" in a.names for v in a.coordinate("data"))}
+        return {str(path): own_data(str(path)).digest for path in sorted(files - {None})}
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(canonical(self.to_json()).encode()).hexdigest()
+
+
+def own_data(path: str) -> OwnData:
+    return read_own_data(path, None)[0]
+
+
+def canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, allow_nan=False)
+
+
+def recorded_settings(experiment: Experiment) -> dict[str, Any]:
+    """Every setting of a run, such that `Experiment.from_flat` gives the run again."""
+    settings = experiment.flat()
+    if is_matrix(experiment.task.spectrum):
+        settings.pop("basis")  # a full matrix brings its own, and refuses to be given another
+    return settings
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """The first thing in which two grids (as JSON) differ, in words."""
+    parts = lambda grid: {
+        **{f"base.{name}": value for name, value in grid["base"].items()},
+        **{f"axes.{'+'.join(axis['names'])}": axis["values"] for axis in grid["axes"]},
+        **{name: grid[name] for name in ("seeds", "points", "summary", "data_sha256")},
+        "the order of the axes": [axis["names"] for axis in grid["axes"]],
+    }
+    before, after = parts(old), parts(new)
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            show = lambda side, name=name: shortened(side[name]) if name in side else "not given"
+            return f"{name}: was {show(before)}, is now {show(after)}"
+    return None
+
+
+def shortened(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,12 @@
+"""What is kept of every run, by name and in order."""
+
+__all__ = ["CURVES", "SCALARS", "columns"]
+
+CURVES = ("curve_step", "curve_time", "loss", "loss_icl", "loss_iwl")
+SCALARS = ("final_loss", "steps_done", "components", "drops")
+
+
+def columns(slots: int) -> list[str]:
+    """The names of a summary row with room for `slots` drops, between one more plateaus."""
+    drops = [f"drop_time_{i}" for i in range(1, slots + 1)]
+    return [*SCALARS, *drops, *(f"plateau_loss_{i}" for i in range(1, slots + 2))]

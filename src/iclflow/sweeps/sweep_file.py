@@ -1,0 +1,239 @@
+"""A sweep as a TOML file: `[base]`, `[axes]`, `[[zip]]`, `seeds`, `points`; every word is checked here.
+
+seeds = 20                                              # 0..19; or a list; or a range
+points = 200                                            # values kept of every curve, or "all"
+[base]
+model = "separate"
+samples = 80_000
+[axes]                                                  # every combination
+rank = [1, 2, 4]                                        # a list
+context = { from = 10, to = 50, step = 10 }             # a range, both ends included
+init = { from = 1e-4, to = 1e-1, count = 4, log = true }
+[[zip]]                                                 # settings that move together
+lr = [0.1, 0.2]
+steps = [20_000, 10_000]
+"""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iclflow.config import MODELS, Task, Training, load_array, unknown
+from iclflow.errors import BadInput
+from iclflow.sweeps.grid import ALL_POINTS, Axis, Grid
+
+__all__ = ["grid_from", "read_grid"]
+
+TABLES = ("base", "axes", "zip", "seeds", "points", "summary")
+SETTINGS = ("model", "data", *dict.fromkeys(n for r in (Task, *MODELS.values(), Training) for n in r.model_fields))
+RANGE = ("from", "to", "step", "count", "log")
+LONGEST = 100_000  # values of one axis
+POINTS = 200
+SPECTRA = ("spectrum", "task_spectrum")
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a file; anything wrong in it is one line that names the key."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError:
+        raise BadInput(f"file: {str(path)!r} is a directory, must be a TOML file") from None
+    except OSError as error:
+        raise BadInput(f"file: cannot read {str(path)!r} ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"file: {str(path)!r} is not TOML ({' '.join(str(error).split())[:120]})") from None
+    return grid_from(content)
+
+
+def grid_from(content: dict[str, Any]) -> Grid:
+    """The grid that a (parsed) sweep file describes."""
+    for name in content:
+        if name in SETTINGS and name != "seeds":
+            raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
+        if name not in TABLES:
+            raise BadInput(unknown(name, TABLES))
+    base = table(content, "base")
+    for name, value in base.items():
+        check_name("base", name)
+        base[name] = setting(f"base.{name}", name, value)
+    axes = [Axis((name,), tuple((v,) for v in values)) for name, values in listed("axes", table(content, "axes"))]
+    axes += [zipped(number, entry) for number, entry in enumerate(zip_tables(content), 1)]
+    refuse_twice(base, axes)
+    grid = Grid(base, tuple(axes), seed_list(content.get("seeds", 1)), point_count(content), summary_only(content))
+    grid.check()
+    return grid
+
+
+def table(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name, {})
+    if not isinstance(value, dict):
+        raise BadInput(f"{name}: {short(value)} must be a table, [{name}]")
+    return dict(value)
+
+
+def zip_tables(content: dict[str, Any]) -> list[dict[str, Any]]:
+    entries = content.get("zip", [])
+    if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
+        raise BadInput("zip: must be given as [[zip]], one table for each group of settings that move together")
+    return entries
+
+
+def check_name(where: str, name: str) -> None:
+    if name in ("seed", "seeds"):
+        raise BadInput(f"{where}.{name}: must stand at the top level, as seeds = 20, a list or a range")
+    if name not in SETTINGS:
+        raise BadInput(f"{where}.{unknown(name, tuple(s for s in SETTINGS if s not in ('seed', 'seeds')))}")
+
+
+def setting(where: str, name: str, value: Any) -> Any:
+    """One value: a scalar or, for a covariance, numbers; a file of them is read now, so that the store holds them."""
+    if isinstance(value, str) and name in SPECTRA and value.endswith(".npy"):
+        try:
+            return load_array(where, value).tolist()
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+    if isinstance(value, list) and name not in SPECTRA:
+        raise BadInput(f"{where}: {short(value)} must be a single value; several go into [axes]")
+    if isinstance(value, float) and math.isnan(value):
+        raise BadInput(f"{where}: nan must be a number")
+    if isinstance(value, float) and math.isinf(value):
+        if name == "samples" and value > 0:
+            return "inf"
+        raise BadInput(f"{where}: {value!r} must be a finite number")
+    if not isinstance(value, bool | int | float | str | list):
+        kind = "a table" if isinstance(value, dict) else f"a {type(value).__name__}"
+        raise BadInput(f"{where}: {kind} must be a number, a text or true/false")
+    return value
+
+
+def listed(where: str, entries: dict[str, Any]) -> list[tuple[str, list[Any]]]:
+    found = []
+    for name, values in entries.items():
+        check_name(where, name)
+        found.append((name, axis_values(f"{where}.{name}", name, values)))
+    return found
+
+
+def axis_values(where: str, name: str, values: Any) -> list[Any]:
+    if isinstance(values, dict):
+        return spread(where, values)
+    if not isinstance(values, list):
+        raise BadInput(f"{where}: {short(values)} must be a list or a range {{ from, to, step or count, log }}")
+    if not 1 <= len(values) <= LONGEST:
+        raise BadInput(f"{where}: has {len(values)} values, must have 1 to {LONGEST}")
+    values = [setting(where, name, value) for value in values]
+    for number, value in enumerate(values):
+        if value in values[:number] and number < 1000:
+            raise BadInput(f"{where}: {short(value)} is listed twice")
+    return values
+
+
+def spread(where: str, given: dict[str, Any]) -> list[Any]:
+    """The values of `{ from, to, step | count, log }`; whole numbers stay whole where both ends are."""
+    for name in given:
+        if name not in RANGE:
+            raise BadInput(f"{where}.{unknown(name, RANGE)}")
+    for name in ("from", "to"):
+        if name not in given:
+            raise BadInput(f"{where}.{name}: is missing; a range has from, to and step or count")
+    for name in ("from", "to", "step"):
+        value = given.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise BadInput(f"{where}.{name}: {short(value)} must be a finite number")
+    log, (first, last) = given.get("log", False), (given["from"], given["to"])
+    if not isinstance(log, bool):
+        raise BadInput(f"{where}.log: {short(log)} must be true or false")
+    if ("step" in given) == ("count" in given):
+        raise BadInput(f"{where}.count: give either count or step")
+    if not first < last:
+        raise BadInput(f"{where}.to: {last} must be greater than from = {first}")
+    whole = isinstance(first, int) and isinstance(last, int)
+    if "step" in given:
+        return by_step(where, first, last, given["step"], log)
+    count = given["count"]
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LONGEST:
+        raise BadInput(f"{where}.count: {short(count)} must be a whole number from 2 to {LONGEST}")
+    if log and first <= 0:
+        raise BadInput(f"{where}.from: {first} must be greater than 0 in a log range")
+    values = (np.geomspace if log else np.linspace)(first, last, count)
+    values[0], values[-1] = first, last
+    if not whole:
+        return values.tolist()
+    rounded = [int(v) for v in np.round(values)]
+    if len(set(rounded)) < count or (not log and not np.array_equal(rounded, values)):
+        raise BadInput(f"{where}.count: {count} values from {first} to {last} are not different whole numbers")
+    return rounded
+
+
+def by_step(where: str, first: float, last: float, step: float, log: bool) -> list[Any]:
+    if log:
+        raise BadInput(f"{where}.step: a log range takes count, not step")
+    if not step > 0:
+        raise BadInput(f"{where}.step: {step} must be greater than 0")
+    count = math.floor((last - first) / step * (1 + 1e-12)) + 1
+    if count > LONGEST:
+        raise BadInput(f"{where}.step: makes {count} values, must make at most {LONGEST}")
+    return [first + i * step for i in range(count)]
+
+
+def zipped(number: int, entry: dict[str, Any]) -> Axis:
+    where = f"zip[{number}]"
+    columns = listed(where, entry)
+    if not columns:
+        raise BadInput(f"{where}: is empty, must list at least one setting")
+    for name, values in columns[1:]:
+        if len(values) != len(columns[0][1]):
+            first = f"{columns[0][0]} has {len(columns[0][1])}"
+            raise BadInput(f"{where}.{name}: has {len(values)} values, {first}; they must be as many")
+    return Axis(tuple(name for name, _ in columns), tuple(zip(*(values for _, values in columns), strict=True)))
+
+
+def refuse_twice(base: dict[str, Any], axes: list[Axis]) -> None:
+    seen = dict.fromkeys(base, "base")
+    for axis in axes:
+        for name in axis.names:
+            if name in seen:
+                raise BadInput(f"{name}: stands in {seen[name]} and in another axis; give it once")
+            seen[name] = "axes"
+
+
+def seed_list(given: Any) -> tuple[int, ...]:
+    if isinstance(given, dict):
+        given = spread("seeds", given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        if not 1 <= given <= LONGEST:
+            raise BadInput(f"seeds: {given} must be 1 to {LONGEST} runs, a list or a range")
+        given = list(range(given))
+    if not isinstance(given, list) or not given or len(given) > LONGEST:
+        raise BadInput(f"seeds: {short(given)} must be a number of runs, a list or a range")
+    for seed in given:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise BadInput(f"seeds: {short(seed)} must be a whole number from 0 to 2^63 - 1")
+    if len(set(given)) < len(given):
+        raise BadInput("seeds: one of them is listed twice")
+    return tuple(given)
+
+
+def point_count(content: dict[str, Any]) -> int:
+    points = content.get("points", POINTS)
+    if points == "all":
+        return ALL_POINTS
+    if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= LONGEST:
+        raise BadInput(f"points: {short(points)} must be a whole number from 2 to {LONGEST}, or 'all'")
+    return points
+
+
+def summary_only(content: dict[str, Any]) -> bool:
+    summary = content.get("summary", False)
+    if not isinstance(summary, bool):
+        raise BadInput(f"summary: {short(summary)} must be true or false")
+    return summary
+
+
+def short(value: Any) -> str:
+    """A value on one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

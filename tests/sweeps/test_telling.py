@@ -1,0 +1,71 @@
+"""What a sweep says of itself: an estimate before, the rate and the time left on the way, nothing when not asked."""
+
+import time
+
+import pytest
+
+from iclflow.errors import NoRoom
+from iclflow.sweeps import announce
+from iclflow.sweeps.estimate import disk_bytes, duration, estimate, refuse_if_full, size
+from iclflow.sweeps.runner import Tally
+from iclflow.sweeps.sweep_file import grid_from
+
+BASE = {"model": "merged", "samples": 5000, "lr": 0.03, "steps": 6000}
+
+
+def test_lines_give_runs_failures_rate_and_time_left(capsys, monkeypatch):
+    monkeypatch.setattr(announce, "EVERY", 0.0)
+    with announce.announced(100, 40, None) as tell:
+        tell.begun = time.monotonic() - 10.0
+        tell(60, 3)
+    line = capsys.readouterr().err
+    assert line == "60 of 100 runs done, 3 failed, 2.00 runs/s, 20 s left\n"
+
+
+def test_lines_are_few_and_the_last_run_has_one(capsys):
+    with announce.announced(1000, 0, None) as tell:
+        for done in range(1, 1001):
+            tell(done, 0)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_silence_when_not_asked(capsys):
+    with announce.announced(10, 0, False) as tell:
+        tell(10, 0)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with announce.announced(10, 0, None) as tell:
+        tell(5, 1)
+    assert "runs/s" in capsys.readouterr().err
+
+
+def test_the_estimate_counts_runs_datasets_and_bytes():
+    grid = grid_from({"seeds": 10, "base": BASE, "axes": {"init": [0.1, 0.2, 0.3]}})
+    found = estimate(grid, 2)
+    assert (found.runs, found.datasets) == (30, 10)
+    assert found.disk == 30 * (4096 + 4096 + 8192)
+    assert estimate(grid, 1).seconds > found.seconds > estimate(grid, 2, runs=3).seconds
+    assert disk_bytes(grid_from({"seeds": 10, "base": BASE, "summary": True}), 10) == 10 * 8192
+    population = grid_from({"seeds": 10, "axes": {"rank": [1, 2]}})
+    assert estimate(population, 1).datasets == 1
+
+
+def test_what_does_not_fit_on_the_disk_is_refused(tmp_path):
+    refuse_if_full(tmp_path / "new" / "place", 1024)
+    with pytest.raises(NoRoom, match=r"out: the sweep needs 1024.0 TiB"):
+        refuse_if_full(tmp_path, 2**50)
+
+
+def test_sizes_and_durations_read_well():
+    assert [size(n) for n in (12, 4096, 5 * 2**20, 3 * 2**30)] == ["12 B", "4.0 KiB", "5.0 MiB", "3.0 GiB"]
+    assert [duration(n) for n in (12, 600, 7200, 5 * 86400)] == ["12 s", "10 min", "2.0 h", "5.0 days"]
+
+
+def test_a_tally_names_every_end():
+    tally = Tally(9)
+    tally.ends.update(ok=5, diverged=1, failed=1, max_steps=1)
+    assert str(tally) == "8 of 9 runs are done (1 diverged, 1 failed, 1 max_steps, 5 ok)"
+    assert tally.failed == 2

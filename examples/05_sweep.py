@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import iclflow as icl
-from iclflow.figures.along_axis import along_axis
 
 GRID = {
     "seeds": 2,
@@ -19,7 +18,7 @@ GRID = {
 def main(out="sweep", workers=0):
     sweep = icl.sweep(GRID, out, workers=int(workers), resume=True)
     print(sweep.data[["final_loss", "drops"]].mean("seed").to_dataframe())
-    along_axis(sweep, "init", "drop_times:1").savefig(Path(out).with_suffix(".png"))
+    icl.figures.along_axis(sweep, "init", "drop_times:1").savefig(Path(out).with_suffix(".png"))
     return sweep
 
 

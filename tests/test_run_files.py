@@ -138,3 +138,9 @@ def test_files_that_are_not_safetensors_are_refused(content, tmp_path):
     (tmp_path / "w.safetensors").write_bytes(content)
     with pytest.raises(icl.BadInput, match="is not a safetensors file"):
         read_weights(str(tmp_path / "w.safetensors"))
+
+
+def test_a_run_on_a_whole_covariance_matrix_comes_back(tmp_path):
+    task = icl.Task(spectrum=np.array([[0.6, 0.1], [0.1, 0.4]]), context=5)
+    run = icl.train(task, icl.Merged(heads=1), lr=0.1, steps=5, out=tmp_path / "a")
+    assert icl.load(tmp_path / "a").experiment == run.experiment

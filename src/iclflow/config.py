@@ -298,6 +298,8 @@ class Experiment(Record):
         flat = {"model": self.model.kind, **parts[0], **parts[1], **parts[2], "data": self.data}
         if self.training.samples == math.inf:
             flat["samples"] = "inf"
+        if is_matrix(self.task.spectrum):
+            flat["basis"] = None  # the matrix brings its own
         return flat
 
     @classmethod

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import iclflow as icl
+from iclflow.sweeps.runner import run_grid
+from iclflow.sweeps.sweep_file import read_grid
 from reliability.harness import (
     count,
     disturbed,
@@ -73,7 +75,7 @@ def cluster(tmp_path):
 
 
 def undisturbed(tmp_path, file: Path) -> dict[int, str]:
-    assert run("sweep", file, "--out", tmp_path / "local", "--workers", 1, timeout=300)[0] == 0
+    run_grid(read_grid(file), tmp_path / "local", workers=count(1, 0))
     return finished(tmp_path / "local")
 
 

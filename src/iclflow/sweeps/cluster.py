@@ -126,7 +126,7 @@ def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
                 threads_per_worker=1,
                 processes=True,
                 host=LOOPBACK,
-                dashboard_address=None,
+                dashboard_address=f"{LOOPBACK}:0",  # None would still take a fixed port
                 memory_limit=0,
                 silence_logs=50,
                 local_directory=str(store.path / WORK / session),

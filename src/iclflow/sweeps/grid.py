@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.config import MODELS, Experiment, Task, is_matrix
+from iclflow.config import MODELS, Experiment, Task
 from iclflow.data.own import OwnData, read_own_data
 from iclflow.errors import BadInput
 
@@ -192,14 +192,6 @@ def own_data(path: str) -> OwnData:
 
 def canonical(content: Any) -> str:
     return json.dumps(content, sort_keys=True, allow_nan=False)
-
-
-def recorded_settings(experiment: Experiment) -> dict[str, Any]:
-    """Every setting of a run, such that `Experiment.from_flat` gives the run again."""
-    settings = experiment.flat()
-    if is_matrix(experiment.task.spectrum):
-        settings.pop("basis")  # a full matrix brings its own, and refuses to be given another
-    return settings
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from iclflow.errors import BadInput, DamagedStore, NoRoom
-from iclflow.sweeps.grid import Grid, canonical, difference, recorded_settings
+from iclflow.sweeps.grid import Grid, canonical, difference
 from iclflow.sweeps.quantity_names import CURVES, columns
 from iclflow.sweeps.sealed import force, read_sealed, write_sealed
 
@@ -107,7 +107,7 @@ class Store:
             "why": why,
             "seconds": seconds,
             "retry": retry,
-            "config": recorded_settings(self.grid.experiment(run)),
+            "config": self.grid.experiment(run).flat(),
             "versions": versions,
         }
         self.commit(run, rows, record)

@@ -12,7 +12,6 @@ from typing import Any
 
 from iclflow.config import Experiment
 from iclflow.errors import BadInput, DamagedStore
-from iclflow.sweeps.grid import recorded_settings
 from iclflow.sweeps.store import FULL, WORK, Store, open_store
 
 __all__ = ["MOST_TRIES", "compute", "do_run", "introduce", "single_thread"]
@@ -144,7 +143,7 @@ def compute(
         "engine": plan.engine,
         "warnings": list(dict.fromkeys(plan.warnings)),
         "data_sha256": None if plan.own is None else plan.own.digest,
-        "config": recorded_settings(experiment),
+        "config": experiment.flat(),
         "versions": current_versions(),
     }
     return rows, record

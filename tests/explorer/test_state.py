@@ -97,6 +97,15 @@ def test_the_next_change_drops_the_last_one(quiet):
     jobs.close()
 
 
+def test_a_page_that_nobody_looks_at_stops_working(quiet, monkeypatch):
+    monkeypatch.setattr("iclflow.explorer.jobs.ABANDONED", 0.3)
+    jobs = Jobs(workers=1)
+    left = wait(jobs.start("gone", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20})), looking=False)
+    assert len(left.seeds) < 20
+    assert not left.dropped
+    jobs.close()
+
+
 def test_going_back_costs_nothing(quiet):
     jobs = Jobs()
     state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 2})
@@ -107,12 +116,14 @@ def test_going_back_costs_nothing(quiet):
     jobs.close()
 
 
-def wait(job, seconds=120.0):
+def wait(job, seconds=120.0, looking=True):
+    """As the page does, which asks all the time, unless nobody is looking."""
     import time
 
     end = time.monotonic() + seconds
     while not job.done:
         assert time.monotonic() < end
+        job.asked = time.monotonic() if looking else job.asked
         time.sleep(0.01)
     return job
 

@@ -25,6 +25,7 @@ __all__ = ["Job", "Jobs"]
 CLIENTS, KEPT = 64, 400
 WORKERS = 2
 LONGEST = 90.0  # seconds of one job
+ABANDONED = 10.0  # seconds without a question from the page: it was closed or left
 
 
 class Dropped(Exception):
@@ -45,6 +46,7 @@ class Job:
     done: bool = False
     dropped: bool = False
     begun: float = field(default_factory=time.monotonic)
+    asked: float = field(default_factory=time.monotonic)
 
 
 class Jobs:
@@ -71,7 +73,10 @@ class Jobs:
     def get(self, client: str, token: str) -> Job | None:
         with self.lock:
             job = self.clients.get(client)
-        return job if job is not None and secrets.compare_digest(job.token, token) else None
+        if job is None or not secrets.compare_digest(job.token.encode(), token.encode()):
+            return None
+        job.asked = time.monotonic()
+        return job
 
     def work(self, job: Job) -> None:
         try:
@@ -134,7 +139,8 @@ class Jobs:
         return made
 
     def check(self, job: Job) -> None:
-        if job.dropped or time.monotonic() - job.begun > LONGEST:
+        now = time.monotonic()
+        if job.dropped or now - job.begun > LONGEST or now - job.asked > ABANDONED:
             raise Dropped
 
     def warm(self) -> None:

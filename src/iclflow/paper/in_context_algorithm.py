@@ -3,8 +3,9 @@
 Mean squared distance between the predictions of one run (rank one, flow on the population) and those of known
 algorithms, over the loss of predicting nothing. On the plateau after m drops the nearest is regression on the first m
 principal components, shrunk because the context is finite (thick); regression without shrinkage (thin) stays at a
-distance of order one over N. At the end it is least squares with shrinkage, and not ridge, one step of descent or
-least squares on the context itself (grey). The band below names what the probe says along the way.
+distance of order one over N. At the end it is least squares with shrinkage, which ridge with the right penalty all but
+equals, and not one step of descent or least squares on the context itself (grey). The band below names what the probe
+says along the way.
 """
 
 import numpy as np

@@ -49,7 +49,10 @@ def verify(
     if failed:
         print(f"failed: {', '.join(failed)}")
     if json is not None:
-        write_json(Path(json), [o.to_dict() for o in outcomes])
+        from iclflow.whole_directory import write_file_whole
+
+        told = {"claims": [o.to_dict() for o in outcomes]}
+        write_file_whole(Path(json), json_text.dumps(told, indent=1) + "\n")
     return 1 if failed else 0
 
 
@@ -71,10 +74,3 @@ def line(outcome: Any) -> str:
 def show_progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
         print(f"  {done} of {total}", end="\r", file=sys.stderr, flush=True)
-
-
-def write_json(path: Path, claims: list[dict[str, Any]]) -> None:
-    """All at once: a reader never sees half a file."""
-    scratch = path.with_name(path.name + ".part")
-    scratch.write_text(json_text.dumps({"claims": claims}, indent=1) + "\n")
-    scratch.replace(path)

@@ -27,12 +27,12 @@ MOVES = [
 ]  # fmt: skip
 SET = """([id, value]) => new Promise(done => {
     const input = document.getElementById(id), plot = document.querySelector('#loss .js-plotly-plot');
-    const begun = performance.now(); let theory = null;
+    const painted = () => plot.data.slice(0, 2).map(trace => trace.x);
+    const before = painted(), begun = performance.now(); let theory = null;
     const shown = () => {
-        const now = performance.now() - begun;
-        if (theory === null) theory = now;
-        const last = plot.data[plot.data.length - 2];
-        if (last.opacity !== 1 || !last.x.length) return;
+        const now = performance.now() - begun, [first, second] = painted();
+        if (first !== before[0] && theory === null) theory = now;
+        if (second === before[1]) return;
         plot.removeListener('plotly_afterplot', shown);
         done([theory, now]);
     };

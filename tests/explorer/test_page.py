@@ -75,13 +75,12 @@ def settled(page, seconds=90) -> None:
 
 
 def theory_on(page) -> tuple[np.ndarray, np.ndarray]:
-    trace = page.evaluate(TRACES.format("loss") + ".at(-1)")
+    trace = page.evaluate(TRACES.format("loss") + "[0]")
     return np.array(trace["x"], float), np.array(trace["y"], float)
 
 
 def seeds_on(page) -> list[dict]:
-    traces = page.evaluate(TRACES.format("loss") + ".slice(0, -1).map(t => ({x: t.x, y: t.y, o: t.opacity}))")
-    return [t for t in traces[::-1] if t["x"] is not None and len(t["x"]) > 0]
+    return page.evaluate(TRACES.format("loss") + ".slice(1).map(t => ({x: t.x, y: t.y}))")
 
 
 def move(page, name: str, value) -> None:

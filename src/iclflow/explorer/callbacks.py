@@ -9,7 +9,7 @@ from dash.exceptions import PreventUpdate
 
 from iclflow.explorer.jobs import Job, Jobs, seconds_needed
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
-from iclflow.explorer.pictures import DIMS, HEADS, patch_loss_seeds, patch_loss_theory, set_axes, show_times
+from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, set_axes, show_times, value_lines
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.saved import Saved
 from iclflow.explorer.state import State
@@ -19,6 +19,7 @@ __all__ = ["connect"]
 
 ALL = (*CONTROLS, *EIGEN_IDS)
 TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
+FRESH, FADED = "wide", "wide faded"  # curves of the state on screen, or of the one before
 NOTED = ("rank", "log_lr", "log_samples", "rule", "heads", "log_init", "spectrum")
 
 
@@ -35,6 +36,7 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         Output("command", "children"),
         Output("python", "children"),
         Output("tick", "disabled"),
+        Output("loss-box", "className"),
         *(Output(f"note-{name}", "children") for name in NOTED),
         *inputs,
         Input("axes", "value"),
@@ -43,19 +45,21 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     def controls_moved(*values: Any) -> Any:
         *settings, axes, client = values
         state = read(settings)
+        if ctx.triggered_id != "axes":
+            jobs.drop(str(client))
         view = theory_view(state)
         log_time, log_loss = "time" in (axes or []), "loss" in (axes or [])
         told = (state.to_query(), state.command(), state.python())
         if ctx.triggered_id == "axes":
             patch = Patch()
             set_axes(patch, view, log_time, log_loss)
-            return (patch, *(no_update for _ in range(7 + len(NOTED))))
+            return (patch, *(no_update for _ in range(8 + len(NOTED))))
         notes = notes_for(state, view)
-        picture = patch_loss_theory(view, log_time, log_loss)
+        picture = patch_theory(view, log_time, log_loss)
         if seconds_needed(state) > TOO_LONG:
-            return picture, payload(view), None, 0, *told, True, *notes
+            return picture, payload(view), None, 0, *told, True, FADED, *notes
         job = jobs.start(str(client), state)
-        return picture, payload(view), job.token, 0, *told, False, *notes
+        return picture, payload(view), job.token, 0, *told, False, FADED, *notes
 
     @app.callback(
         Output("loss", "figure", allow_duplicate=True),
@@ -65,6 +69,7 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         Output("progress", "children"),
         Output("sent", "data", allow_duplicate=True),
         Output("tick", "disabled", allow_duplicate=True),
+        Output("loss-box", "className", allow_duplicate=True),
         Input("tick", "n_intervals"),
         Held("client", "data"),
         Held("job", "data"),
@@ -138,21 +143,21 @@ def too_long(seconds: float) -> str:
 
 def news(job: Job, sent: int, log_time: bool) -> Any:
     """What has been simulated since `sent` seeds were sent."""
-    done, seeds = job.done, job.seeds[max(sent, 0) :]  # in this order: what is done has all its seeds
-    loss: Any = no_update
-    gains, values, detail = (cast("Any", no_update) for _ in range(3))
-    if seeds:
+    done, seeds = job.done, list(job.seeds)  # in this order: what is done has all its seeds
+    loss, gains, values, detail = (cast("Any", no_update) for _ in range(4))
+    if job.detail is None:
+        return loss, gains, values, detail, words(job), 0, done, no_update
+    view = theory_view(job.state)
+    if len(seeds) > sent:
         loss = Patch()
-        patch_loss_seeds(loss, seeds, sent, clear=sent == 0)
-        show_times(loss, theory_view(job.state), [seed["time"][-1] for seed in job.seeds], log_time)
-    if sent == 0 and job.detail is not None:
+        loss["data"] = loss_lines(view, seeds)
+        show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
+    if sent <= 0:
         detail = job.detail
-        gains, values = patch_gains(job.detail), patch_values(job)
-    if sent == 0 and job.detail is None:
-        return no_update, no_update, no_update, no_update, words(job), 0, done
-    if job.algorithms is not None and job.detail is not None:
+        gains, values = patch_gains(job.detail), patch_values(job.detail, view)
+    if job.algorithms is not None:
         detail = {**job.detail, "algorithms": job.algorithms}
-    return loss, gains, values, detail, words(job), max(sent, 0) + len(seeds), done
+    return loss, gains, values, detail, words(job), len(seeds), done, FRESH
 
 
 def words(job: Job) -> str:
@@ -160,26 +165,16 @@ def words(job: Job) -> str:
 
 
 def patch_gains(detail: dict[str, Any]) -> Patch:
-    patch, time, table = Patch(), detail["time"], np.array(detail["gains"])
-    for i in range(DIMS):
-        patch["data"][i]["x"] = time if i < table.shape[1] else []
-        patch["data"][i]["y"] = table[:, i].tolist() if i < table.shape[1] else []
-    patch["data"][DIMS]["x"], patch["data"][DIMS]["y"] = time, detail["learned"]
+    patch, time = Patch(), detail["time"]
+    patch["data"] = gain_lines(time, np.array(detail["gains"]), detail["learned"])
     patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
     return patch
 
 
-def patch_values(job: Job) -> Patch:
-    assert job.detail is not None
-    patch, time, table = Patch(), job.detail["time"], np.array(job.detail["values"])
-    theory = theory_view(job.state).at(np.array(time), table.shape[1])
-    for h in range(HEADS):
-        there = h < table.shape[1]
-        patch["data"][h]["x"], patch["data"][h]["y"] = (time, table[:, h].tolist()) if there else ([], [])
-        told = there and theory is not None and np.isfinite(theory[:, h]).all()
-        line = np.round(theory[:, h], 5).tolist() if told and theory is not None else []
-        patch["data"][HEADS + h]["x"], patch["data"][HEADS + h]["y"] = (time, line) if told else ([], [])
-    patch["layout"]["xaxis"]["range"] = window(time, job.detail["learned"])
+def patch_values(detail: dict[str, Any], view: TheoryView) -> Patch:
+    patch, time, seen = Patch(), detail["time"], np.array(detail["values"])
+    patch["data"] = value_lines(time, seen, view.at(np.array(time), seen.shape[1]))
+    patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
     return patch
 
 
@@ -207,6 +202,7 @@ def connect_saved(app: Dash, saved: Saved) -> None:
         Output("theory", "data", allow_duplicate=True),
         Output("progress", "children", allow_duplicate=True),
         Output("tick", "disabled", allow_duplicate=True),
+        Output("loss-box", "className", allow_duplicate=True),
         Input("saved", "value"),
         Held("axes", "value"),
         prevent_initial_call=True,
@@ -215,9 +211,9 @@ def connect_saved(app: Dash, saved: Saved) -> None:
         shown = saved.show(number)
         if shown is None:
             raise PreventUpdate
-        patch = patch_loss_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
-        patch_loss_seeds(patch, shown.seeds, 0, clear=True)
-        return patch, shown.detail, payload(shown.view), shown.words, True
+        patch = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
+        patch["data"] = loss_lines(shown.view, shown.seeds)
+        return patch, shown.detail, payload(shown.view), shown.words, True, FRESH
 
 
 def connect_browser(app: Dash) -> None:

@@ -25,6 +25,7 @@ __all__ = ["Job", "Jobs"]
 CLIENTS, KEPT = 64, 400
 WORKERS = 2
 LONGEST = 90.0  # seconds of one job
+PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
 ABANDONED = 10.0  # seconds without a question from the page: it was closed or left
 
 
@@ -57,13 +58,18 @@ class Jobs:
         self.cache: OrderedDict[Any, Any] = OrderedDict()
         self.closed = False
 
-    def start(self, client: str, state: State) -> Job:
-        """Begin with a state; what the client waited for before is dropped."""
-        job = Job(state)
+    def drop(self, client: str) -> None:
+        """The client has moved on; what it waited for stops."""
         with self.lock:
             former = self.clients.pop(client, None)
-            if former is not None:
-                former.dropped = True
+        if former is not None:
+            former.dropped = True
+
+    def start(self, client: str, state: State) -> Job:
+        """Begin with a state."""
+        job = Job(state)
+        self.drop(client)
+        with self.lock:
             self.clients[client] = job
             while len(self.clients) > CLIENTS:
                 self.clients.popitem(last=False)[1].dropped = True
@@ -80,6 +86,7 @@ class Jobs:
 
     def work(self, job: Job) -> None:
         try:
+            time.sleep(max(0.0, job.begun + PAUSE - time.monotonic()))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.simulate(job)

@@ -176,7 +176,7 @@ def pictures() -> html.Main:
     )
     return html.Main(
         [
-            html.Section(graph("loss", empty_loss(), 390), className="wide"),
+            html.Section(graph("loss", empty_loss(), 390), id="loss-box", className="wide"),
             cursor,
             html.Div(
                 [

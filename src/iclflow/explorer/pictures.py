@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 from dash import Patch
+from jaxtyping import Float
 
-from iclflow.explorer.state import RANGES
 from iclflow.explorer.theory_view import TheoryView
 from iclflow.figures.style import COLOURS
 
@@ -14,14 +14,15 @@ __all__ = [
     "empty_loss",
     "empty_map",
     "empty_values",
-    "patch_loss_seeds",
-    "patch_loss_theory",
+    "gain_lines",
+    "loss_lines",
+    "patch_theory",
     "set_axes",
     "show_times",
+    "value_lines",
 ]
 
 INK, FAINT = "#808088", "rgba(128,128,136,0.25)"  # readable on white and on black
-SEEDS, HEADS, DIMS = (int(RANGES[name][1]) for name in ("seeds", "heads", "dim"))
 THEORY = {"color": INK, "width": 1.6, "dash": "dash"}
 MAP_COLOURS = [[0.0, "#D55E00"], [0.5, "#f4f4f4"], [1.0, "#0072B2"]]
 
@@ -31,7 +32,7 @@ def colour(number: int) -> str:
 
 
 def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
-    axis = {"gridcolor": FAINT, "zerolinecolor": FAINT, "linecolor": INK, "color": INK, "automargin": True}
+    axis = {"gridcolor": FAINT, "zerolinecolor": FAINT, "linecolor": INK, "color": INK}
     return {
         "margin": {"l": 52, "r": 64, "t": 30, "b": 40},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -47,34 +48,59 @@ def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def line(name: str, **style: Any) -> dict[str, Any]:
-    return {"type": "scatter", "mode": "lines", "x": [], "y": [], "name": name, "line": style, "hoverinfo": "x+y+name"}
+def line(name: str, x: list[float], y: list[float], style: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": style, "hoverinfo": "x+y+name",
+            **more}  # fmt: skip
 
 
 def empty_loss() -> dict[str, Any]:
-    """One trace a seed, the first on top of the others, and theory over all."""
-    seeds = [line(f"seed {i}", color=colour(i), width=2.4 if i == 0 else 1.1) for i in range(SEEDS)]
-    return {"data": [*seeds[::-1], line("theory", **THEORY)], "layout": layout("Loss", "loss")}
+    return {"data": [line("theory", [], [], THEORY)], "layout": layout("Loss", "loss")}
 
 
-def seed_trace(number: int) -> int:
-    return SEEDS - 1 - number
+def theory_line(view: TheoryView) -> dict[str, Any]:
+    """The first trace, and yet over all others: so it can be replaced without knowing how many there are."""
+    y = [] if view.loss is None else np.round(view.loss, 6).tolist()
+    return line("theory", view.time.tolist(), y, THEORY, zorder=2)
+
+
+def loss_lines(view: TheoryView, seeds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Theory and a curve a seed, the first one thicker and over the others."""
+    curves = [
+        line(f"seed {i}", seed["time"], seed["loss"], {"color": colour(i), "width": 1.1 if i else 2.4}, zorder=int(not i))
+        for i, seed in enumerate(seeds)
+    ]
+    return [theory_line(view), *curves]
 
 
 def empty_gains() -> dict[str, Any]:
-    """One line a component, and how many are learned."""
-    lines = [line(f"component {i + 1}", color=colour(i), width=1.8) for i in range(DIMS)]
-    count = {**line("learned m", color=INK, width=2, shape="hv"), "yaxis": "y2"}
     second = {"overlaying": "y", "side": "right", "color": INK, "showgrid": False, "title": {"text": "learned m"},
               "rangemode": "tozero", "dtick": 1}  # fmt: skip
-    return {"data": [*lines, count], "layout": layout("Components learned", "gain", yaxis2=second)}
+    return {"data": [], "layout": layout("Components learned", "gain", yaxis2=second)}
+
+
+def gain_lines(time: list[float], gains: Float[np.ndarray, "T D"], learned: list[int]) -> list[dict[str, Any]]:
+    """One line a component, and how many are learned."""
+    count = line("learned m", time, learned, {"color": INK, "width": 2, "shape": "hv"}, yaxis="y2")
+    lines = [
+        line(f"component {i + 1}", time, gain.tolist(), {"color": colour(i), "width": 1.8})
+        for i, gain in enumerate(gains.T)
+    ]
+    return [*lines, count]
 
 
 def empty_values() -> dict[str, Any]:
+    return {"data": [], "layout": layout("Value weights", "v")}
+
+
+def value_lines(
+    time: list[float], seen: Float[np.ndarray, "T H"], told: Float[np.ndarray, "T H"] | None
+) -> list[dict[str, Any]]:
     """Simulated value weights, then predicted ones."""
-    seen = [line(f"head {h + 1}", color=colour(h), width=2) for h in range(HEADS)]
-    told = [line(f"head {h + 1}, theory", **THEORY) for h in range(HEADS)]
-    return {"data": [*seen, *told], "layout": layout("Value weights", "v")}
+    lines = [
+        line(f"head {h + 1}", time, value.tolist(), {"color": colour(h), "width": 2}) for h, value in enumerate(seen.T)
+    ]
+    known = [] if told is None else [(h, value) for h, value in enumerate(told.T) if np.isfinite(value).all()]
+    return lines + [line(f"head {h + 1}, theory", time, np.round(value, 5).tolist(), THEORY) for h, value in known]
 
 
 def empty_map(title: str) -> dict[str, Any]:
@@ -86,13 +112,10 @@ def empty_map(title: str) -> dict[str, Any]:
     return {"data": [image], "layout": picture}
 
 
-def patch_loss_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
-    """A new curve, new levels, new drops; curves of the former state stay, faint, until the new ones come."""
+def patch_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
+    """A new curve, new levels, new drops; curves of the former state stay until the new ones come."""
     patch = Patch()
-    patch["data"][SEEDS]["x"] = view.time.tolist()
-    patch["data"][SEEDS]["y"] = [] if view.loss is None else np.round(view.loss, 6).tolist()
-    for trace in range(SEEDS):
-        patch["data"][trace]["opacity"] = 0.2
+    patch["data"][0] = theory_line(view)
     patch["layout"]["shapes"] = [*levels(view), *drops(view)]
     patch["layout"]["annotations"] = names(view)
     set_axes(patch, view, log_time, log_loss)
@@ -135,14 +158,3 @@ def names(view: TheoryView) -> list[dict[str, Any]]:
                           "xanchor": "left", "font": {"size": 11, "color": INK}})  # fmt: skip
             last = y
     return found
-
-
-def patch_loss_seeds(patch: Patch, seeds: list[dict[str, Any]], first: int, clear: bool) -> None:
-    """Curves of seeds number `first` and on; `clear` empties those of the former state."""
-    if clear:
-        for number in range(SEEDS):
-            patch["data"][seed_trace(number)]["x"] = []
-            patch["data"][seed_trace(number)]["y"] = []
-    for number, seed in enumerate(seeds, first):
-        trace = patch["data"][seed_trace(number)]
-        trace["x"], trace["y"], trace["opacity"] = seed["time"], seed["loss"], 1.0

@@ -126,10 +126,10 @@ def view_of(run: Run) -> TheoryView:
         return empty_view(levels, float(run.time.values[-1]), str(error))
     time = times(found)
     return TheoryView(
-        time, found.loss(time), found.levels, found.drop_times, found.directions, None, [""] * len(time), "", found
+        time, found.loss(time), found.levels, found.drop_times, found.directions, [""] * len(time), "", found
     )
 
 
 def empty_view(levels: np.ndarray, end: float = 1.0, note: str = "") -> TheoryView:
     time = np.geomspace(max(end, 1e-3) * 1e-4, max(end, 1e-3), 50)
-    return TheoryView(time, None, levels, np.array([]), np.array([], int), None, [""] * 50, note, None)
+    return TheoryView(time, None, levels, np.array([]), np.array([], int), [""] * 50, note, None)

@@ -26,7 +26,6 @@ class TheoryView:
     levels: Float[np.ndarray, " m"]
     drops: Float[np.ndarray, " m"]
     directions: Int[np.ndarray, " m"]
-    values: Float[np.ndarray, "T H"] | None
     sentences: list[str]
     note: str  # why there is no curve, or what it assumes
     prediction: Prediction | None
@@ -46,16 +45,14 @@ def theory_view(state: State) -> TheoryView:
         found = predict(task, model, init=training.init, init_law=training.init_law, seed=state.seed)
     except BadInput as error:
         time = np.geomspace(0.1, 1e4, POINTS)
-        return TheoryView(time, None, levels, np.array([]), np.array([], int), None, [""] * POINTS, str(error), None)
+        return TheoryView(time, None, levels, np.array([]), np.array([], int), [""] * POINTS, str(error), None)
     time = times(found)
     places = state.heads * state.rank if state.model == "separate" else state.dim
     gains = [expected_gains(found, t, state) for t in time]
     words = [sentence(state.model, t, g, places, found.drop_times) for t, g in zip(time, gains, strict=True)]
     shown = levels[: len(found.levels)] if state.model == "separate" else found.levels
     note = "theory assumes small initial weights; these are not" if state.init >= LARGE else ""
-    return TheoryView(
-        time, found.loss(time), shown, found.drop_times, found.directions, found.values(time), words, note, found
-    )
+    return TheoryView(time, found.loss(time), shown, found.drop_times, found.directions, words, note, found)
 
 
 def times(found: Prediction) -> Float[np.ndarray, " T"]:

@@ -10,15 +10,29 @@
     return Math.max(0, Math.min(last, Math.round((Number(cursor) / 1000) * last)));
   }
 
+  // The cursor is a line of its own over each plot: to redraw three plots for it would take longer than theory does.
   function mark(time) {
     for (const id of ["loss", "gains", "values"]) {
       const plot = graph(id);
-      if (!plot || !plot.layout) continue;
-      const others = (plot.layout.shapes || []).filter((shape) => shape.name !== "cursor");
-      const line = { type: "line", yref: "paper", y0: 0, y1: 1, x0: time, x1: time, name: "cursor",
-        line: { color: "#D55E00", width: 1.5 } };
-      window.Plotly.relayout(plot, { shapes: others.concat([line]) });
+      if (!plot || !plot._fullLayout) continue;
+      if (!plot.cursorTime) plot.on("plotly_afterplot", () => moveLine(plot));
+      plot.cursorTime = time;
+      moveLine(plot);
     }
+  }
+
+  function moveLine(plot) {
+    const across = plot._fullLayout.xaxis, up = plot._fullLayout.yaxis;
+    let line = plot.querySelector(".cursor-line");
+    if (!line) {
+      line = document.createElement("div");
+      line.className = "cursor-line";
+      plot.querySelector(".svg-container").appendChild(line);
+    }
+    const x = across.d2p(plot.cursorTime);
+    line.hidden = !(x >= 0 && x <= across._length);
+    line.dataset.time = plot.cursorTime;
+    Object.assign(line.style, { left: across._offset + x + "px", top: up._offset + "px", height: up._length + "px" });
   }
 
   function drawn(figure, name, rows) {

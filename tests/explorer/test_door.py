@@ -2,7 +2,11 @@
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -176,3 +180,13 @@ def test_what_the_controls_say_is_answered_with_theory(client):
     told = json.loads(answer.data)["response"]
     assert told["command"]["children"] == state.command()
     assert "2 of" not in told["note-heads"]["children"]
+
+
+def test_ctrl_c_stops_at_once_even_while_shapes_are_being_compiled():
+    line = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--no-browser"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        server.stdout.readline()
+        time.sleep(1.5)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=5) == 0
+        assert server.stderr.read() == ""

@@ -198,6 +198,10 @@ def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
     assert page.inner_text("#algorithm") == "predicts nothing"
     drop = theory_view(state).drops[0]
     assert page.inner_text("#sentence").endswith(f"next drop predicted at t = {drop:.4g}")
+    lines = page.evaluate("[...document.querySelectorAll('.cursor-line')].map(line => Number(line.dataset.time))")
+    first = float(page.inner_text("#shown-cursor").removeprefix("t/τ = "))
+    assert len(lines) == 3  # in every picture that has a time axis
+    np.testing.assert_allclose(lines, first, rtol=0.01)
     small = np.abs(np.array(page.evaluate(TRACES.format("map-first") + "[0].z"))).max()
     move(page, "cursor", 1000)
     until(page, "document.querySelector('#sentence').textContent.startsWith('the end')")
@@ -211,7 +215,7 @@ def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
     assert int(page.input_value("#cursor")) < 1000
 
 
-@pytest.mark.parametrize("name", [n for n in PRESETS if n.startswith(("Fig. 1", "Fig. 3", "Noisy", "Unequal"))])
+@pytest.mark.parametrize("name", [n for n in PRESETS if n.startswith(("Fig. 1", "Noisy", "Unequal"))])
 def test_presets_show_what_training_and_theory_give(page, address, name):
     state = PRESETS[name]
     open_state(page, address, state.with_(seeds=1))
@@ -268,11 +272,14 @@ def test_a_saved_run_is_shown_read_only(page, address, saved):
 def test_it_fits_wide_and_narrow_light_and_dark(page, address, width, scheme):
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
-    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3, model="merged", heads=7))
+    sliders = "[...document.querySelectorAll('.control:not(.hidden) input[type=range]')]"
+    narrowest = page.evaluate(f"Math.min(...{sliders}.map(slider => slider.getBoundingClientRect().width))")
     inside = page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth + 1")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.set_viewport_size({"width": 1300, "height": 900})
     assert inside
+    assert narrowest > 100
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
 
 

@@ -20,7 +20,7 @@ __all__ = ["connect"]
 ALL = (*CONTROLS, *EIGEN_IDS)
 TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
 FRESH, FADED = "wide", "wide faded"  # curves of the state on screen, or of the one before
-NOTED = ("rank", "log_lr", "log_samples", "rule", "heads", "log_init", "spectrum")
+NOTED = ("heads", "log_samples", "rule", "log_init", "spectrum")
 
 
 def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
@@ -120,24 +120,26 @@ def read(settings: list[Any]) -> State:
 
 def notes_for(state: State, view: TheoryView) -> list[str]:
     """What to know beside a control, in the order of `NOTED`."""
-    merged = state.model == "merged"
-    places = state.heads * state.rank
-    wait = seconds_needed(state)
     notes = {
-        "rank": "merged key and query have full rank" if merged else "",
-        "log_lr": "the flow has none" if state.rule == "flow" else "",
-        "log_samples": "" if state.data == "population" else too_long(wait),
+        "heads": room_for(state),
+        "log_samples": "" if state.data == "population" else too_long(seconds_needed(state)),
         "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
-        "heads": f"room for {places} of {state.dim} components" if not merged and places < state.dim else "",
         "log_init": view.note if view.prediction is not None else "",
         "spectrum": view.note if view.prediction is None else "",
     }
     return [notes[name] for name in NOTED]
 
 
+def room_for(state: State) -> str:
+    if state.model == "merged":
+        return "merged key and query have full rank: there is none to choose"
+    places = state.heads * state.rank
+    return f"room for {places} of {state.dim} components" if places < state.dim else ""
+
+
 def too_long(seconds: float) -> str:
     if seconds <= TOO_LONG:
-        return f"about {max(seconds, 0.1):.1f} s to sample"
+        return f"about {max(seconds, 0.1):.1f} s to sample; theory is the population's"
     return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
 
 

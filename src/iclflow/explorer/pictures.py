@@ -34,7 +34,7 @@ def colour(number: int) -> str:
 def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
     axis = {"gridcolor": FAINT, "zerolinecolor": FAINT, "linecolor": INK, "color": INK}
     return {
-        "margin": {"l": 52, "r": 64, "t": 30, "b": 40},
+        "margin": {"l": 52, "r": 64, "t": 30, "b": 46},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
@@ -66,7 +66,9 @@ def theory_line(view: TheoryView) -> dict[str, Any]:
 def loss_lines(view: TheoryView, seeds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Theory and a curve a seed, the first one thicker and over the others."""
     curves = [
-        line(f"seed {i}", seed["time"], seed["loss"], {"color": colour(i), "width": 1.1 if i else 2.4}, zorder=int(not i))
+        line(
+            f"seed {i}", seed["time"], seed["loss"], {"color": colour(i), "width": 1.1 if i else 2.4}, zorder=int(not i)
+        )
         for i, seed in enumerate(seeds)
     ]
     return [theory_line(view), *curves]

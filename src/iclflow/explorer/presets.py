@@ -7,9 +7,13 @@ __all__ = ["PRESETS"]
 PRESETS: dict[str, State] = {
     "Fig. 1: one abrupt drop (merged)": State.read({"model": "merged", "heads": 8, "log_init": -3}),
     "Eq. 10: white tokens (merged)": State.read({"model": "merged", "heads": 8, "log_init": -3, "spectrum": "white"}),
-    "Fig. 3: saddle to saddle (rank one)": State.read({"log_init": -3}),
-    "Fig. 4: rank two, D = 8": State.read({"dim": 8, "heads": 5, "rank": 2, "log_init": -2.3, "seeds": 1}),
-    "Fig. 4: full rank, D = 8": State.read({"dim": 8, "heads": 2, "rank": 8, "log_init": -2.3, "seeds": 1}),
+    "Fig. 3: saddle to saddle, as published": State.read(
+        {"data": "sample", "log_samples": 4.903, "log_lr": -1.699, "log_init": -2, "normalize": "none", "seed": 10,
+         "seeds": 6}
+    ),
+    "Fig. 3: saddle to saddle, smaller weights": State.read({"log_init": -3}),
+    "Fig. 4: rank two, D = 8": State.read({"dim": 8, "heads": 9, "rank": 2, "log_init": -2.301, "seeds": 1}),
+    "Fig. 4: full rank, D = 8": State.read({"dim": 8, "heads": 9, "rank": 8, "log_init": -2.301, "seeds": 1}),
     "Fig. 6: larger weights, shorter plateaus": State.read({"heads": 20, "log_init": -1.301}),
     "Fig. 6: very large weights, no plateau": State.read({"heads": 20, "log_init": 0}),
     "Short context": State.read({"context": 4, "log_init": -2.523}),
@@ -18,4 +22,4 @@ PRESETS: dict[str, State] = {
         {"log_init": -2.699, "tasks": "power", "task_exponent": -1.5, "spectrum": "power", "exponent": 0.5}
     ),
     "A finite sample": State.read({"data": "sample", "log_samples": 3.7, "log_init": -1.5, "log_lr": -0.7}),
-}
+}  # fmt: skip

@@ -6,7 +6,6 @@ answers are never sniffed, and the page may load nothing from elsewhere.
 """
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def guard(server: Flask, own: set[str]) -> None:
 
 
 def serve(port: int, saved: Path | None, opened: Any = lambda url: None) -> None:
-    """Until Ctrl-C."""
+    """Until Ctrl-C, which ends `serve_forever` without a word."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     jobs = Jobs()
     socket = make_server(HOST, port, Flask("waiting"), threaded=True)  # binds first: port 0 takes a free one
@@ -103,8 +102,6 @@ def serve(port: int, saved: Path | None, opened: Any = lambda url: None) -> None
     opened(f"http://{HOST}:{socket.port}/")
     try:
         socket.serve_forever()
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
     finally:
         jobs.close()
         socket.server_close()

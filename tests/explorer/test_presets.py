@@ -1,0 +1,52 @@
+"""Presets show the numbers that `iclflow reproduce` writes for the same figure."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from iclflow.explorer.jobs import Job, Jobs
+from iclflow.explorer.presets import PRESETS
+from iclflow.explorer.theory_view import theory_view
+
+CURVES = {  # preset -> figure, its table, the curve in it
+    "Fig. 1: one abrupt drop (merged)": ("abrupt_drop", "covariances", "linear"),
+    "Eq. 10: white tokens (merged)": ("abrupt_drop", "covariances", "white"),
+    "Fig. 3: saddle to saddle, as published": ("saddle_to_saddle", "seeds", "seed 10"),
+    "Fig. 6: larger weights, shorter plateaus": ("init_scale", "", "init 0.05"),
+    "Fig. 6: very large weights, no plateau": ("init_scale", "", "init 1"),
+}
+THEORIES = {  # the page follows the flow and the figure takes steps, so only what is predicted is the same
+    "Noisy labels": ("noise_and_task_covariance", "loss", "noise 1"),
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    drawn = {}
+
+    def find(figure: str, name: str, curve: str):
+        if figure not in drawn:
+            drawn[figure] = import_module(f"iclflow.paper.{figure}").draw()
+        rows = drawn[figure].numbers[name]
+        return rows[rows["curve"] == curve]
+
+    return find
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_preset_trains_to_the_curve_of_its_figure(table, name):
+    state, rows = PRESETS[name], table(*CURVES[name])
+    jobs = Jobs(workers=1)
+    run = jobs.run_of(Job(state), 0)
+    jobs.close()
+    shared = rows[rows["time"] <= float(run.time[-1])]
+    assert len(shared) > 50
+    loss = np.interp(shared["time"], run.time, run.loss)
+    np.testing.assert_allclose(loss, shared["loss"], atol=2e-3 * loss[0])  # chords of the flow's curve
+
+
+@pytest.mark.parametrize("name", THEORIES)
+def test_a_preset_predicts_the_curve_of_its_figure(table, name):
+    rows, found = table(*THEORIES[name]), theory_view(PRESETS[name]).prediction
+    np.testing.assert_allclose(found.loss(rows["time"].values), rows["theory"], atol=1e-12)

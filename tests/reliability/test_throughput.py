@@ -5,7 +5,8 @@ import time
 import numpy as np
 
 import iclflow as icl
-from iclflow.sweeps.runner import cores, grid_of
+from iclflow.cores import cores
+from iclflow.sweeps.runner import grid_of
 from iclflow.sweeps.store import make_store
 from reliability.harness import only_full, run
 

@@ -41,8 +41,9 @@ def run(
     """
     again = f"iclflow sweep {file} --out {out}{' --summary' if summary else ''} --resume"
     with told_how_to_go_on(again):
+        from iclflow.cores import cores
         from iclflow.sweeps.estimate import estimate
-        from iclflow.sweeps.runner import cores, grid_of, refuse_early, run_grid
+        from iclflow.sweeps.runner import grid_of, refuse_early, run_grid
 
         count = worker_count(workers)
         grid = grid_of(file, summary)

@@ -19,9 +19,10 @@ number or the length of the sequences. Which weight blocks the features cover:
 Written with operators that NumPy and JAX share, so the same lines serve a compiled loop and a quick look from outside.
 """
 
+from dataclasses import dataclass, field
 from typing import Literal
 
-import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -36,15 +37,17 @@ def feature_count(dim: int, out_dim: int, blocks: Blocks) -> int:
     return dim * width * (width + 1) // 2 if blocks == "all" else dim * dim * out_dim
 
 
-class Moments(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Moments:
     r"""$C = $ `left` $\otimes$ `right` (or `left` alone when dense), `cross` $= b$, `power` $= \sum_o E y_o^2$."""
 
     left: Float[Array, "J J"]
     right: Float[Array, "K K"] | None
     cross: Float[Array, "O J"] | Float[Array, "O J K"]
     power: Float[Array, ""]
-    dim: int = eqx.field(static=True)
-    blocks: Blocks = eqx.field(static=True)
+    dim: int = field(metadata={"static": True})
+    blocks: Blocks = field(metadata={"static": True})
 
     @property
     def out_dim(self) -> int:

@@ -8,7 +8,6 @@ bounded memory and does not depend on who computes which chunk. As published, to
 over the sample, and task vectors are centred and whitened when every sequence has its own.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
+from iclflow.cores import threads
 from iclflow.data.spectrum import covariances, in_weight_task, root
 from iclflow.errors import BadInput
 
@@ -195,7 +195,7 @@ def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[
     The numbers do not depend on the number of cores, and small products do not fight over them. One walk at a time:
     the limit on BLAS belongs to the whole process.
     """
-    with ONE_WALK, threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ONE_WALK, threadpool_limits(1, "blas"), ThreadPoolExecutor(threads()) as pool:
         yield from pool.map(function, range(chunk_count(sequences)))
 
 
@@ -208,9 +208,10 @@ def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
 def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> Float[np.ndarray, "P N+1 E"]:
     """The very sequences that `train(task, .., samples=samples, seed=seed)` trains on, rows `[x, y]`, the query last.
 
-    >>> from iclflow.config import Task
-    >>> sample(Task(dim=2, context=5), 100).shape
-    (100, 6, 3)
+        >>> from iclflow.config import Task
+    from iclflow.cores import threads
+        >>> sample(Task(dim=2, context=5), 100).shape
+        (100, 6, 3)
     """
     if samples < 2:
         raise BadInput(f"samples: {samples} must be at least 2")

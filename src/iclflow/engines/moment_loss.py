@@ -6,7 +6,9 @@ $$\frac{\partial L}{\partial W} = \frac{\partial L}{\partial\Theta}\,\frac{\part
 One product with $C$ gives loss and gradient; automatic differentiation of `loss` is the oracle in the tests.
 """
 
-import equinox as eqx
+from dataclasses import dataclass, field
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -19,13 +21,15 @@ __all__ = ["MomentLoss"]
 Part = dict[str, Array]
 
 
-class MomentLoss(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MomentLoss:
     """Training loss, and test losses on moments of their own; `mask` is 0 on weights that must not move."""
 
     moments: Moments
     tests: tuple[Moments, ...]
     mask: Part | None
-    model: Model = eqx.field(static=True)
+    model: Model = field(metadata={"static": True})
 
     def loss_and_gradient(self, part: Part, feed: None = None) -> tuple[Float[Array, ""], Part]:
         loss, slope = self.moments.loss_and_slope(kind(self.model).theta(part))

@@ -7,7 +7,8 @@ $(N+1)\times(N+1)$ scores. With the prefix loss every token behind the first is 
 is cut and its own label hidden.
 """
 
-import equinox as eqx
+from dataclasses import dataclass, field
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,17 +22,19 @@ __all__ = ["TokenLoss", "prediction"]
 Part = dict[str, Array]
 
 
-class TokenLoss(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TokenLoss:
     """Training and test losses on sequences; a step may be fed row numbers or sequences of its own."""
 
     weights: Part  # all blocks; the trained part is laid over them
     sequences: Float[Array, "P N+1 E"] | None
     tests: tuple[Float[Array, "Q N+1 E"], ...]
     mask: Part | None
-    model: Model = eqx.field(static=True)
-    dim: int = eqx.field(static=True)
-    normalize: str = eqx.field(static=True)
-    prefix_loss: bool = eqx.field(static=True)
+    model: Model = field(metadata={"static": True})
+    dim: int = field(metadata={"static": True})
+    normalize: str = field(metadata={"static": True})
+    prefix_loss: bool = field(metadata={"static": True})
 
     def loss_and_gradient(self, part: Part, feed: Array | None = None) -> tuple[Float[Array, ""], Part]:
         loss, gradient = jax.value_and_grad(self.mean_loss)(part, self.fed(feed))

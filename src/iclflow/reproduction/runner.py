@@ -1,7 +1,6 @@
 """Make what is missing, piece by piece on all cores, then write the page."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iclflow.cores import cores
 from iclflow.errors import BadInput, IclflowError
 from iclflow.lock import only_writer
 from iclflow.paper import NAMES
@@ -102,7 +102,7 @@ def reproduce(
         wanted[len(LONGEST) : len(LONGEST)] = [("claims", subject) for subject in subjects()]
     open_folder(whole.out)
     with only_writer(whole.out), progress_bar("reproduce", progress) as report:
-        for outcome in all_outcomes(wanted, whole.out, fast, workers or os.cpu_count() or 1):
+        for outcome in all_outcomes(wanted, whole.out, fast, workers or cores()):
             whole.outcomes.append(outcome)
             report(len(whole.outcomes) / len(wanted), f"{outcome.piece[1]}, {len(whole.outcomes)} of {len(wanted)}")
             tell(outcome)

@@ -1,7 +1,6 @@
 """The session of a sweep: what is missing is handed out, counted and told; whatever stops it, what is done stays."""
 
 import contextlib
-import os
 import secrets
 import shutil
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iclflow.config import Experiment
+from iclflow.cores import cores
 from iclflow.errors import BadInput, NoRoom
 from iclflow.lock import only_writer
 from iclflow.sweeps.announce import announced
@@ -27,7 +27,7 @@ from iclflow.sweeps.work import current_versions
 if TYPE_CHECKING:
     from iclflow.sweeps.gathered import Sweep
 
-__all__ = ["FAILED", "Tally", "cores", "refuse_early", "run_grid", "sweep"]
+__all__ = ["FAILED", "Tally", "refuse_early", "run_grid", "sweep"]
 
 FAILED = ("unstable", "diverged", "failed")
 MOST_CREWS = 5  # times that lost workers are replaced by new ones
@@ -83,10 +83,6 @@ def sweep(
 def grid_of(source: str | Path | dict[str, Any], summary: bool = False) -> Grid:
     grid = grid_from(source) if isinstance(source, dict) else read_grid(Path(source))
     return Grid(grid.base, grid.axes, grid.seeds, grid.points, True) if summary else grid
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_grid(

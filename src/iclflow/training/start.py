@@ -1,6 +1,5 @@
 """From what the user gave to a finished run."""
 
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iclflow.config import Experiment, Model, Separate, Task, Training
+from iclflow.cores import threads
 from iclflow.data.own import OwnData, read_own_data
 from iclflow.errors import BadInput
 from iclflow.models import Weights, check_weights, put_back
@@ -119,7 +119,7 @@ def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[SeedResult]:
         return run_seed(plan, seed, tell)
 
     first = run_one(seeds[0])  # compiles for all
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads()) as pool:
         return [first, *pool.map(run_one, seeds[1:])]
 
 

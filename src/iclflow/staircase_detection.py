@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.ndimage import gaussian_filter1d, median_filter
 from scipy.optimize import isotonic_regression
-from scipy.signal import find_peaks
 
 from iclflow.errors import BadInput
 
@@ -219,6 +218,8 @@ def dropped(curve: Falling, upper: Rest, lower: Rest) -> bool:
 
 def count_main_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> int:
     """Maxima of -dL/d ln t on a smoothed curve: a rougher count, for softmax, whose plateaus slope."""
+    from scipy.signal import find_peaks  # takes a second to load, and only this needs it
+
     spacing = SMOOTHING / 10
     after = time > 0
     log_time, falling = np.log(time[after]), loss[after]

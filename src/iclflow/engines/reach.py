@@ -10,7 +10,6 @@ taken is the balanced one that small initial weights lead to.
 
 import numpy as np
 import scipy.linalg
-import scipy.optimize
 import scipy.sparse.linalg
 from jaxtyping import Float
 
@@ -124,6 +123,8 @@ def search(
     loss: MomentLoss, start: Weights, jitters: tuple[float, ...] = (1e-3, 0.1, 0.3), most: int = 3000
 ) -> tuple[float, Weights]:
     """The lowest loss, and its trained weights, that quasi-Newton finds from a few perturbations of `start`."""
+    import scipy.optimize  # a fifth of a second, and few runs come here
+
     flat = Flat(loss, take(loss.model, start, loss.moments.dim, loss.moments.blocks))
     rng = np.random.default_rng(0)
     starts = [flat.start + scale * rng.standard_normal(len(flat.start)) for scale in jitters]

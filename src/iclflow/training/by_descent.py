@@ -17,7 +17,6 @@ from iclflow.models import Weights
 from iclflow.progress import Report
 from iclflow.run import finite_or_none
 from iclflow.training.feeding import feeder
-from iclflow.training.horizon import expected_end
 from iclflow.training.padding import can_be_padded, padded
 from iclflow.training.plan import Plan, Walked
 
@@ -68,6 +67,8 @@ class Sizes:
         self.steps = training.steps or 0
         if training.steps is None:
             self.floor = plan.floor(loss) if exact else None
+            from iclflow.training.horizon import expected_end  # brings all of theory along
+
             start = part if exact else plan.trained_part(plan.initial(seed), "label")
             end = expected_end(plan, guide, start)
             self.steps = min(int(np.ceil(3 * end / (plan.rate * self.lr))), MOST_STEPS)

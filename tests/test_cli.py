@@ -1,6 +1,7 @@
 """The command line: exit codes, one line for bad input, nothing written, no slow import on the way."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -160,6 +161,7 @@ def test_what_does_not_fit_has_exit_code_four(capsys, tmp_path):
 
 
 def test_the_version_is_printed(capsys):
+    assert re.fullmatch(r"\d+\.\d+\.\d+", icl.__version__)
     code, out, _ = call(capsys, "--version")
     assert code == 0
     assert out.startswith("iclflow 0.")

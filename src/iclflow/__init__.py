@@ -67,6 +67,8 @@ def __getattr__(name: str) -> Any:
     if name in VERBS:
         module, attribute = VERBS[name]
         return getattr(import_module(module), attribute)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("iclflow")
     if name in ROOMS:
         return import_module(f"iclflow.{name}")
     raise AttributeError(f"module 'iclflow' has no attribute {name!r}")

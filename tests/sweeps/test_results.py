@@ -9,8 +9,8 @@ import iclflow as icl
 from iclflow.config import Experiment
 from iclflow.errors import BadInput
 from iclflow.sweeps import sharing
-from iclflow.sweeps.quantities import kept_places
 from iclflow.sweeps.store import open_store
+from iclflow.thinning import kept_places
 
 BASE = {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 60}
 GRID = {

@@ -14,11 +14,12 @@ from iclflow.probing import probe
 from iclflow.probing.result import Probe
 from iclflow.run import Run
 from iclflow.theory.landscape import directions
+from iclflow.thinning import kept_places
 from iclflow.units import to_paper_weights
 
 __all__ = ["Detail", "algorithms", "detail_of", "thinned"]
 
-CURVE, RECORDS = 500, 120
+CURVE, RECORDS = 400, 120
 NAMES = {
     "zero": "predicts nothing", "pcr": "principal component regression", "least_squares": "least squares, shrunk",
     "ridge": "ridge regression", "gd": "gradient descent on the context", "in_weight": "in-weight prediction",
@@ -49,11 +50,10 @@ class Detail:
 
 
 def thinned(run: Run) -> tuple[list[float], list[float]]:
-    """A curve of a few hundred points, as many as a picture needs, both early and late."""
+    """A curve of a few hundred points, as many as a picture needs."""
     time, loss = run.time.values, run.loss.values
     good = np.flatnonzero(np.isfinite(loss))
-    even, log = np.linspace(0, len(good) - 1, CURVE // 2), np.geomspace(1, len(good), CURVE // 2) - 1
-    kept = good[np.unique(np.concatenate([even, log]).round().astype(int))]
+    kept = good[kept_places(time[good], loss[good], CURVE)]
     return time[kept].tolist(), [float(f"{x:.6g}") for x in loss[kept]]
 
 

@@ -6,7 +6,7 @@ matrix $M = \sum_h v_h U_h$ in the paper's units and the directions of `theory.l
 """
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from iclflow.config import Experiment
 from iclflow.errors import BadInput
@@ -15,9 +15,10 @@ from iclflow.run import SeedResult
 from iclflow.staircase_detection import find_drops, find_plateaus
 from iclflow.sweeps.quantity_names import CURVES
 from iclflow.theory.landscape import directions, landscape
+from iclflow.thinning import kept_places
 from iclflow.units import to_paper_weights
 
-__all__ = ["curve_rows", "kept_places", "summary_row"]
+__all__ = ["curve_rows", "summary_row"]
 
 
 def summary_row(experiment: Experiment, result: SeedResult, slots: int) -> Float[np.ndarray, " K"]:
@@ -79,21 +80,3 @@ def curve_rows(result: SeedResult, test_names: list[str], length: int, has_tests
     for number, name in enumerate(test_names, 1):
         rows[CURVES.index(name), :count] = result.losses[places, number]
     return rows
-
-
-def kept_places(times: Float[np.ndarray, " T"], losses: Float[np.ndarray, " T"], length: int) -> Int[np.ndarray, " L"]:
-    """Which values to keep of a curve that is too long: both ends, and in between evenly along its path.
-
-    The path counts the fall of the loss, time, and the logarithm of time alike, so that between two neighbours none of
-    the three moves by more than a few shares of `3 / length`.
-    """
-    if len(times) <= length:
-        return np.arange(len(times))
-    total = lambda steps: steps / max(steps.sum(), np.finfo(float).tiny)
-    fall = np.abs(np.diff(np.where(np.isfinite(losses), losses, 0.0)))
-    start = times[times > times[0]][0] - times[0]
-    late = np.log(np.maximum(times - times[0], start))
-    path = np.concatenate([[0.0], np.cumsum(total(fall) + total(np.diff(times)) + total(np.diff(late)))])
-    places = np.searchsorted(path, np.linspace(0.0, path[-1], length))
-    places[-1] = len(times) - 1
-    return np.unique(places)

@@ -18,6 +18,8 @@ from iclflow.errors import BadInput
 __all__ = ["holder", "only_writer"]
 
 NAME = ".lock"
+TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
+LOCKLESS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
@@ -29,7 +31,12 @@ def only_writer(store: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            if error.errno in LOCKLESS:
+                why = os.strerror(error.errno)
+                raise BadInput(
+                    f"out: {str(store)!r} is on a file system without locks ({why}); choose another"
+                ) from None
+            if error.errno not in TAKEN:
                 raise
             raise BadInput(
                 f"out: {str(store)!r} is being written by {holder(store)}, which holds {str(path)!r}"
@@ -58,8 +65,8 @@ def is_held(store: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in TAKEN
     finally:
         os.close(handle)
     return False

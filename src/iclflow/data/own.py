@@ -17,7 +17,7 @@ from iclflow.config import Task
 from iclflow.data.sequences import Given
 from iclflow.errors import BadInput
 
-__all__ = ["OwnData", "open_npz", "read_own_data"]
+__all__ = ["OwnData", "agreed_task", "open_npz", "read_own_data"]
 
 LARGEST = 16 * 2**30  # bytes that an array in a file may unpack to
 TESTS = ("sequences_icl", "sequences_iwl")
@@ -27,6 +27,10 @@ class OwnData(NamedTuple):
     training: Given
     tests: dict[str, Given]
     digest: str
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"dim": self.training.dim, "context": self.training.context, "out_dim": self.training.out_dim}
 
 
 def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:
@@ -66,7 +70,13 @@ def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
     for name, test in tests.items():
         if (test.context, test.dim) != (training.context, training.dim):
             raise BadInput(f"data: {name!r} has shape {test.sequences.shape}, must match 'sequences'")
-    sizes = {"dim": training.dim, "context": training.context, "out_dim": out_dim}
+    own = OwnData(training, tests, content_digest(own_out_dim(arrays, None), training, tests))
+    return own, agreed_task(task, own.sizes)
+
+
+def agreed_task(task: Task | None, sizes: dict[str, int]) -> Task:
+    """The task with the sizes of the data; refuses settings that contradict them, or that only samples have."""
+    given = set() if task is None else task.model_fields_set
     for field, size in sizes.items():
         if field in given and getattr(task, field) != size:
             raise BadInput(f"{field}: {getattr(task, field)} contradicts the data file, which has {size}")
@@ -81,8 +91,16 @@ def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
     ):
         if field in given and task is not None and getattr(task, field) != Task.model_fields[field].default:
             raise BadInput(f"{field}: describes sampled sequences; do not give it together with data")
-    digest = hashlib.sha256(np.ascontiguousarray(training.sequences).tobytes()).hexdigest()
-    return OwnData(training, tests, digest), (task or Task()).replace(**sizes)
+    return (task or Task()).replace(**sizes)
+
+
+def content_digest(out_dim: int, training: Given, tests: dict[str, Given]) -> str:
+    """Of all that is used of a file, so that no change in it goes unseen; `out_dim` as the file itself has it."""
+    told = hashlib.sha256(f"out_dim {out_dim}".encode())
+    for name, given in {"sequences": training, **tests}.items():
+        told.update(f" {name} {given.sequences.shape} ".encode())
+        told.update(given.sequences.reshape(-1).data)
+    return told.hexdigest()
 
 
 def own_out_dim(arrays: dict[str, np.ndarray], asked: int | None) -> int:

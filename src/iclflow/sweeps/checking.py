@@ -8,7 +8,6 @@ from pathlib import Path
 
 from iclflow.errors import BadInput, DamagedStore
 from iclflow.lock import only_writer
-from iclflow.sweeps.grid import Grid
 from iclflow.sweeps.runner import Tally, run_missing, writing
 from iclflow.sweeps.sealed import write_sealed
 from iclflow.sweeps.signals import stopped_by_signals
@@ -17,6 +16,7 @@ from iclflow.sweeps.store import (
     COPY,
     SWEEP,
     Store,
+    grid_in,
     is_sweep,
     open_store,
     read_about,
@@ -70,7 +70,7 @@ def check(path: Path) -> Report:
         file = path / ARRAYS / name
         if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             report.broken.append(f"{file}: is missing or damaged")
-    store = Store(path, Grid.from_json(about["grid"]), about["digest"], about)
+    store = Store(path, grid_in(about), about["digest"], about)
     report.count = store.grid.count
     if not (path / "runs").is_dir():
         report.broken.append(f"{path / 'runs'}: is missing")
@@ -120,6 +120,6 @@ def restore(path: Path, report: Report) -> None:
         target = path / ARRAYS / name
         if target.is_dir():
             shutil.rmtree(target)
-    metadata = write_metadata(path, Grid.from_json(about["grid"]))
+    metadata = write_metadata(path, grid_in(about))
     for name in (COPY, SWEEP):
         write_sealed(path / name, {**about, "metadata": metadata})

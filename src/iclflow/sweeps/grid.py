@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from iclflow.config import MODELS, Experiment, Task
-from iclflow.data.own import OwnData, read_own_data
+from iclflow.data.own import agreed_task, read_own_data
 from iclflow.errors import BadInput
 
 __all__ = ["ALL_POINTS", "Axis", "Grid"]
@@ -100,12 +100,25 @@ class Grid:
             return Experiment.from_flat(settings)
         own = {name: value for name, value in settings.items() if name in Task.model_fields}
         rest = {name: value for name, value in settings.items() if name not in Task.model_fields}
-        task = read_own_data(settings["data"], Task(**own) if own else None)[1]
+        given = Task(**own) if own else None
+        task = agreed_task(given, self.own_file(str(settings["data"]), own.get("out_dim"))["sizes"])
         model = rest.get("model", "separate")
         if model not in MODELS:
             raise BadInput(f"model: {model!r} must be one of {', '.join(MODELS)}")
         sizes = {name: value for name, value in task.model_dump().items() if name in task.model_fields_set}
         return Experiment.from_flat({**rest, **sizes})
+
+    @cached_property
+    def own_files(self) -> dict[tuple[str, int | None], dict[str, Any]]:
+        """Sizes and digest of each data file, by its path and the `out_dim` asked for; filled as they are read."""
+        return {}
+
+    def own_file(self, path: str, out_dim: int | None = None) -> dict[str, Any]:
+        """A data file in a few words. It is read once: grids are asked for their points again and again."""
+        if (path, out_dim) not in self.own_files:
+            own = read_own_data(path, None if out_dim is None else Task(out_dim=out_dim))[0]
+            self.own_files[path, out_dim] = {"sizes": own.sizes, "digest": own.digest}
+        return self.own_files[path, out_dim]
 
     @cached_property
     def points_of_grid(self) -> list[Experiment]:
@@ -158,6 +171,16 @@ class Grid:
             e.training.test_samples > 0 or e.task.icl_fraction < 1 or e.data is not None for e in self.points_of_grid
         )
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """All that was read from data files, and what follows from it: a store keeps it and can do without them."""
+        return {
+            "curve_length": self.curve_length,
+            "drop_slots": self.drop_slots,
+            "has_tests": self.has_tests,
+            "own_files": [[path, out_dim, found] for (path, out_dim), found in self.own_files.items()],
+        }
+
     # --- as JSON ------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
@@ -171,23 +194,24 @@ class Grid:
         }
 
     @staticmethod
-    def from_json(content: dict[str, Any]) -> "Grid":
+    def from_json(content: dict[str, Any], sizes: dict[str, Any] | None = None) -> "Grid":
+        """The grid again; with `sizes`, as a store keeps them, no data file is needed for it."""
         axes = tuple(Axis(tuple(a["names"]), tuple(tuple(row) for row in a["values"])) for a in content["axes"])
-        return Grid(content["base"], axes, tuple(content["seeds"]), content["points"], content["summary"])
+        grid = Grid(content["base"], axes, tuple(content["seeds"]), content["points"], content["summary"])
+        if sizes is not None:
+            files = {(path, out_dim): found for path, out_dim, found in sizes["own_files"]}
+            vars(grid).update({**sizes, "own_files": files})  # where cached properties look first
+        return grid
 
     @cached_property
     def data_digests(self) -> dict[str, str]:
         """The content of every data file that a run reads."""
         files = {self.base.get("data"), *(v for a in self.axes if "data" in a.names for v in a.coordinate("data"))}
-        return {str(path): own_data(str(path)).digest for path in sorted(files - {None})}
+        return {str(path): self.own_file(str(path))["digest"] for path in sorted(files - {None})}
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(canonical(self.to_json()).encode()).hexdigest()
-
-
-def own_data(path: str) -> OwnData:
-    return read_own_data(path, None)[0]
 
 
 def canonical(content: Any) -> str:

@@ -56,7 +56,8 @@ class SharingPlan(Plan):
     ready: list[Moments] | None = None  # made by somebody else
 
     def key(self, *more: Any) -> tuple:
-        return (*data_key(self.experiment), *more)
+        content = None if self.own is None else self.own.digest  # a file may change under the same name
+        return (*data_key(self.experiment), content, *more)
 
     def moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
         if self.ready is not None and self.ready[0].blocks == blocks:

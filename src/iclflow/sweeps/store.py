@@ -33,6 +33,7 @@ __all__ = ["Store", "is_sweep", "no_room", "open_store", "prepare_store"]
 SCHEMA = 1
 SWEEP, COPY, ARRAYS, RUNS, WORK = "sweep.json", "sweep.copy.json", "arrays.zarr", "runs", ".work"
 OURS = {SWEEP, COPY, ARRAYS, RUNS, WORK, ".lock"}
+UNREADABLE = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO)
 
 
@@ -115,10 +116,10 @@ class Store:
 
     def forget(self, run: int) -> None:
         """Take a run out of the store: the manifest first, so that no moment shows a run without its chunks."""
-        self.manifest(run).unlink(missing_ok=True)
+        remove(self.manifest(run))
         force(self.path / RUNS)
         for name in self.names:
-            self.chunk(name, run).unlink(missing_ok=True)
+            remove(self.chunk(name, run))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -138,6 +139,10 @@ class Store:
             record = self.record(run)
         except DamagedStore as error:
             return None, str(error)
+        except OSError as error:
+            if error.errno not in UNREADABLE:  # others, such as too many open files, say nothing about the run
+                raise
+            return None, f"{self.manifest(run)}: cannot be read ({error.strerror})"
         for name in self.names if record is not None else ():
             path = self.chunk(name, run)
             try:
@@ -159,6 +164,14 @@ class Store:
         return [run for run in range(self.grid.count) if run not in done]
 
 
+def remove(path: Path) -> None:
+    """Whatever stands there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def array_shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"summary": (grid.count, len(columns(grid.drop_slots)))}
     if not grid.summary:
@@ -176,7 +189,11 @@ def open_store(path: Path) -> Store:
         file = path / ARRAYS / name
         if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             raise DamagedStore(f"{file}: is missing or damaged; `iclflow sweep check {path} --repair` restores it")
-    return Store(path, Grid.from_json(about["grid"]), about["digest"], about)
+    return Store(path, grid_in(about), about["digest"], about)
+
+
+def grid_in(about: dict[str, Any]) -> Grid:
+    return Grid.from_json(about["grid"], about.get("sizes"))  # stores of earlier versions have no sizes
 
 
 def read_about(file: Path) -> dict[str, Any]:
@@ -216,6 +233,7 @@ def make_store(path: Path, grid: Grid) -> Store:
         "schema": SCHEMA,
         "digest": grid.digest,
         "grid": grid.to_json(),
+        "sizes": grid.sizes,
         "runs": grid.count,
         "metadata": write_metadata(path, grid),
         "versions": versions(),

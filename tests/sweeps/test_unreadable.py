@@ -1,0 +1,55 @@
+"""Files that cannot be read, and disks without locks: a line or a damaged run, never a traceback."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+import iclflow as icl
+from iclflow.lock import is_held, only_writer
+from iclflow.sweeps.checking import check
+from iclflow.sweeps.store import open_store
+
+GRID = {"base": {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 5, "samples": 30}}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused_in_a_line(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(icl.BadInput, match="is on a file system without locks"), only_writer(tmp_path):
+        pass
+    assert not is_held(tmp_path)
+
+
+def test_a_manifest_that_is_a_directory_is_damaged_and_redone(tmp_path):
+    icl.sweep({**GRID, "seeds": 2}, tmp_path / "s", workers=0)
+    manifest = tmp_path / "s" / "runs" / "000001.json"
+    manifest.unlink()
+    manifest.mkdir()
+    assert icl.load(tmp_path / "s").status == {"damaged": 1, "ok": 1}
+    assert list(check(tmp_path / "s").damaged) == [1]
+    assert icl.sweep({**GRID, "seeds": 2}, tmp_path / "s", workers=0, resume=True).status == {"ok": 2}
+
+
+def test_a_manifest_that_the_disk_refuses_is_damaged_but_a_lack_of_handles_is_not(tmp_path, monkeypatch):
+    store = open_store(icl.sweep(GRID, tmp_path / "s", workers=0).path)
+    for code in (errno.EIO, errno.EACCES, errno.EMFILE):
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", failing(code))
+            if code == errno.EMFILE:
+                with pytest.raises(OSError, match="open files"):
+                    store.damage(0)
+            else:
+                assert "cannot be read" in store.damage(0)[1]
+
+
+def failing(code):
+    def read_bytes(_):
+        raise OSError(code, os.strerror(code))
+
+    return read_bytes

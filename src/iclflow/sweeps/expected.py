@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from iclflow.config import Experiment
+from iclflow.config import Experiment, Separate
 from iclflow.errors import BadInput
 from iclflow.prediction import Prediction, predict
 
@@ -13,10 +13,13 @@ __all__ = ["expected_of", "expected_quantity"]
 
 @cache
 def expected_of(experiment: Experiment) -> Prediction | None:
-    """The prediction for a run on the population; `None` where there is no theory, as for softmax."""
-    if experiment.data is not None:
-        return None
+    """What theory expects of a run, on the population even where its sample is finite.
+
+    `None` where there is no theory: for softmax, for a user's own data, for any rule but plain descent.
+    """
     training = experiment.training
+    if experiment.data is not None or training.optimizer != "sgd":
+        return None
     try:
         return predict(
             experiment.task, experiment.model, init=training.init, init_law=training.init_law, seed=training.seed
@@ -25,16 +28,23 @@ def expected_of(experiment: Experiment) -> Prediction | None:
         return None
 
 
+def components(experiment: Experiment, found: Prediction) -> int:
+    """Directions that are learned in the end: all at once without a rank, else no more than the heads have room for."""
+    dim, model = experiment.task.dim, experiment.model
+    if not isinstance(model, Separate):
+        return dim
+    return min(len(found.drop_times), dim, model.heads * model.rank)
+
+
 def expected_quantity(experiment: Experiment, name: str, slot: int | None) -> float:
     """What theory says of one quantity of a run; NaN where it says nothing."""
     found = expected_of(experiment)
     if found is None:
         return np.nan
-    every = experiment.model.kind != "separate"  # one drop learns all directions at once
     known = {
         "final_loss": found.levels[-1:],
         "drops": np.array([len(found.drop_times)]),
-        "components": np.array([experiment.task.dim if every else len(found.drop_times)]),
+        "components": np.array([components(experiment, found)]),
         "drop_times": found.drop_times,
         "plateau_losses": found.levels,
     }.get(name, np.array([]))

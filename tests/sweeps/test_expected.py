@@ -1,0 +1,32 @@
+"""What theory lays over the runs of a sweep."""
+
+import numpy as np
+import pytest
+
+from iclflow.config import Experiment
+from iclflow.sweeps.expected import expected_of, expected_quantity
+
+BASE = {"dim": 4, "context": 31, "init": 1e-2, "lr": 0.01, "steps": 10}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "momentum"])
+def test_theory_says_nothing_of_other_rules_than_descent(optimizer):
+    experiment = Experiment.from_flat({**BASE, "optimizer": optimizer})
+    assert expected_of(experiment) is None
+    assert np.isnan(expected_quantity(experiment, "final_loss", None))
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        ({"model": "separate", "heads": 2, "rank": 1}, 2),
+        ({"model": "separate", "heads": 5, "rank": 1}, 4),
+        ({"model": "separate", "heads": 1, "rank": 3}, 3),
+        ({"model": "separate", "heads": 9, "rank": 2}, 4),
+        ({"model": "merged", "heads": 1}, 4),
+        ({"model": "mlp", "heads": 1}, 4),
+    ],
+)
+def test_no_more_directions_are_expected_than_there_are_and_than_heads_have_room_for(model, count):
+    found = expected_quantity(Experiment.from_flat({**BASE, **model}), "components", None)
+    assert found == count

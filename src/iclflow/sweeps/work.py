@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from iclflow.config import Experiment
-from iclflow.errors import BadInput, DamagedStore
+from iclflow.errors import BadInput, DamagedStore, NoRoom
 from iclflow.sweeps.store import FULL, WORK, Store, open_store
 
 __all__ = ["MOST_TRIES", "compute", "do_run", "introduce", "single_thread"]
+
+
+class OtherData(BadInput):
+    """The data file is gone, or is not the one that the sweep began with."""
+
 
 MOST_TRIES = 3
 MOST_SHAPES = 32  # compiled programs kept, roughly
@@ -46,13 +51,18 @@ def do_run(path: str, digest: str, run: int, session: str, ready: list[Any] | No
         except Exception as error:
             why = " ".join(str(error).split()) or type(error).__name__
             seconds = round(time.perf_counter() - begun, 4)
-            return told(run, store.commit_failure(run, why[:300], current_versions(), seconds))
+            return told(run, store.commit_failure(run, why[:300], current_versions(), seconds, retry=may_pass(error)))
         store.commit(run, rows, record)
     except OSError as error:
         if error.errno in FULL:
             return {"run": run, "no_room": error.errno}
         raise
     return told(run, record)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the machine or the data file were to blame, which may be better by the next session."""
+    return isinstance(error, OtherData | NoRoom | MemoryError | OSError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def told(run: int, record: dict[str, Any]) -> dict[str, Any]:
@@ -134,9 +144,12 @@ def compute(
 
     begun = time.perf_counter()
     forget_old_programs(experiment)
-    grid, plan = store.grid, plan_of(few_records(experiment), ready)
+    try:
+        grid, plan = store.grid, plan_of(few_records(experiment), ready)
+    except BadInput as error:
+        raise error if experiment.data is None else OtherData(str(error)) from None
     if plan.own is not None and plan.own.digest != store.about["grid"]["data_sha256"].get(experiment.data):
-        raise BadInput(f"data: {experiment.data!r} has changed since the sweep began")
+        raise OtherData(f"data: {experiment.data!r} has changed since the sweep began")
     with threadpool_limits(1, "blas"):
         result = run_seed(plan, experiment.training.seed, silent)
         rows = {"summary": summary_row(experiment, result, grid.drop_slots)}

@@ -55,6 +55,16 @@ BY_HAND = [
     (f"{AXES}context = {{ from = 1, to = 3, count = 9, log = true }}", "context.count"),
     (f"{AXES}init = {{ from = 0.0, to = 1.0, step = 1e-9 }}", "init.step"),
     (f"{BASE}dim = 2\n{AXES}dim = [2, 3]", "dim"),
+    # numbers that no float, or no array, has room for
+    (f"{AXES}init = {{ from = 1.0, to = 1e308, step = 1e-300 }}", "init.to"),
+    (f"{AXES}init = {{ from = 1.0, to = 1e299, step = 1e-299 }}", "init.step"),
+    (f"{AXES}init = {{ from = -1e308, to = 1e308, count = 3 }}", "init.from"),
+    (f"{AXES}init = {{ from = 1, to = {10**400}, count = 3 }}", "init.to"),
+    (f"{AXES}samples = {{ from = 10, to = {10**299}, count = 3, log = true }}", "samples"),
+    (f"{BASE}samples = {10**400}", "samples"), (f"{BASE}samples = 1e300", "samples"),
+    (f"{BASE}dim = {10**400}", "dim"), (f"{AXES}context = [5, {10**400}]", "context"),
+    (f"{BASE}spectrum = [0.5, {10**400}]", "spectrum"), (f"seeds = {10**400}", "seeds"),
+    (f"{BASE}samples = 0x{16**5000:x}", "samples"), (f"{BASE}samples = {'9' * 5000}", "is not TOML"),
     # zipped axes
     ("[[zip]]\n", "zip"), ("[[zip]]\nlr = [0.1, 0.2]\nsteps = [5]", "steps"), ("[[zip]]\nlr = 0.1", "lr"),
     ("[[zip]]\nlr = [0.1, 0.2]\n[[zip]]\nlr = [0.1, 0.2]", "lr"), ("[[zip]]\nlrr = [0.1]", "lrr"),

@@ -68,6 +68,7 @@ def test_text_axes_and_the_seed_can_be_drawn_along(sweep):
         (lambda s: seed_bands(s, where={"rnk": 1}), "rnk: is not an axis of this sweep; did you mean 'rank'?"),
         (lambda s: seed_bands(s, where={"rank": 7}), "rank: 7 must be one of 1, 2"),
         (lambda s: along_axis(s, "heads"), "heads: is not an axis"),
+        (lambda s: along_axis(s, "init", where={"init": 0.02}), "where: 'init' is drawn along"),
         (lambda s: along_axis(s, "init", "loss"), "quantity: 'loss' must be one of"),
         (lambda s: along_axis(s, "init", "drop_times"), "quantity: 'drop_times' must be drop_times:1 to drop_times:4"),
         (lambda s: along_axis(s, "init", "drop_times:9"), "quantity: 'drop_times:9' must be"),

@@ -57,6 +57,20 @@ def test_ranges_of_fractions_hit_both_ends():
     assert logs.axes[0].values[-1] == (0.1,)
 
 
+@pytest.mark.parametrize("more", [{"step": 0.1}, {"count": 3}])
+def test_ranges_have_no_dust_of_binary_fractions(more):
+    grid = grid_from({"axes": {"init": {"from": 0.1, "to": 0.3, **more}}})
+    assert grid.axes[0].values == ((0.1,), (0.2,), (0.3,))
+    assert grid_from({"axes": {"init": {"from": 0.1, "to": 0.35, "step": 0.1}}}).axes[0].values[-1] == (0.3,)
+
+
+def test_a_zipped_setting_may_repeat_itself_but_not_the_one_that_names_the_axis():
+    grid = grid_from({"zip": [{"context": [10, 20, 30], "heads": [2, 2, 3]}]})
+    assert [e.model.heads for e in grid.points_of_grid] == [2, 2, 3]
+    with pytest.raises(BadInput, match=r"zip\[1\].heads: 2 is listed twice"):
+        grid_from({"zip": [{"heads": [2, 2, 3], "context": [10, 20, 30]}]})
+
+
 def test_coordinates_are_numbers_where_they_can_be_and_text_elsewhere():
     grid = grid_from(
         {"axes": {"spectrum": ["linear", [0.5, 0.25]], "softmax": [False], "samples": [9, "inf"]}, "base": {"dim": 2}}

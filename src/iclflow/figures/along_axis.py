@@ -33,6 +33,8 @@ def along_axis(
 ) -> Figure:
     """Draw a quantity (`final_loss`, `drop_times:2`, ..) along an axis, one line for each value of another one."""
     check_axis(sweep, axis)
+    if axis in (where or {}):
+        raise BadInput(f"where: {axis!r} is drawn along, and cannot be fixed as well")
     name, slot = parsed(sweep, quantity)
     lines = families(sweep, where or {}, keep=(axis,))
     values = sweep.data[axis].values

@@ -7,7 +7,7 @@ model = "separate"
 samples = 80_000
 [axes]                                                  # every combination
 rank = [1, 2, 4]                                        # a list
-context = { from = 10, to = 50, step = 10 }             # a range, both ends included
+context = { from = 10, to = 50, step = 10 }             # a range: 10, 20, .. up to 50
 init = { from = 1e-4, to = 1e-1, count = 4, log = true }
 [[zip]]                                                 # settings that move together
 lr = [0.1, 0.2]
@@ -31,6 +31,7 @@ TABLES = ("base", "axes", "zip", "seeds", "points", "summary")
 SETTINGS = ("model", "data", *dict.fromkeys(n for r in (Task, *MODELS.values(), Training) for n in r.model_fields))
 RANGE = ("from", "to", "step", "count", "log")
 LONGEST = 100_000  # values of one axis
+LARGEST = 1e300  # number in a range, so that no difference of two overflows
 POINTS = 200
 SPECTRA = ("spectrum", "task_spectrum")
 
@@ -43,7 +44,7 @@ def read_grid(path: Path) -> Grid:
         raise BadInput(f"file: {str(path)!r} is a directory, must be a TOML file") from None
     except OSError as error:
         raise BadInput(f"file: cannot read {str(path)!r} ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise BadInput(f"file: {str(path)!r} is not TOML ({' '.join(str(error).split())[:120]})") from None
     return grid_from(content)
 
@@ -59,7 +60,10 @@ def grid_from(content: dict[str, Any]) -> Grid:
     for name, value in base.items():
         check_name("base", name)
         base[name] = setting(f"base.{name}", name, value)
-    axes = [Axis((name,), tuple((v,) for v in values)) for name, values in listed("axes", table(content, "axes"))]
+    single = listed("axes", table(content, "axes"))
+    for name, values in single:
+        refuse_repeats(f"axes.{name}", values)
+    axes = [Axis((name,), tuple((v,) for v in values)) for name, values in single]
     axes += [zipped(number, entry) for number, entry in enumerate(zip_tables(content), 1)]
     refuse_twice(base, axes)
     grid = Grid(base, tuple(axes), seed_list(content.get("seeds", 1)), point_count(content), summary_only(content))
@@ -95,8 +99,14 @@ def setting(where: str, name: str, value: Any) -> Any:
             return load_array(where, value).tolist()
         except ValueError as error:
             raise BadInput(str(error)) from None
+    if isinstance(value, list):
+        for number in flattened(value):
+            if isinstance(number, int) and too_large(name, number):
+                raise BadInput(f"{where}: {short(number)} must be less than 2^63")
     if isinstance(value, list) and name not in SPECTRA:
         raise BadInput(f"{where}: {short(value)} must be a single value; several go into [axes]")
+    if isinstance(value, int | float) and not isinstance(value, bool) and too_large(name, value):
+        raise BadInput(f"{where}: {short(value)} must be less than 2^63")
     if isinstance(value, float) and math.isnan(value):
         raise BadInput(f"{where}: nan must be a number")
     if isinstance(value, float) and math.isinf(value):
@@ -109,6 +119,15 @@ def setting(where: str, name: str, value: Any) -> Any:
     return value
 
 
+def flattened(value: list[Any]) -> list[Any]:
+    return [v for part in value for v in (flattened(part) if isinstance(part, list) else [part])]
+
+
+def too_large(name: str, value: float) -> bool:
+    """Whole numbers that no array has room for; the number of sequences may also be written as a fraction."""
+    return (isinstance(value, int) or (name == "samples" and math.isfinite(value))) and abs(value) >= 2**63
+
+
 def listed(where: str, entries: dict[str, Any]) -> list[tuple[str, list[Any]]]:
     found = []
     for name, values in entries.items():
@@ -119,16 +138,19 @@ def listed(where: str, entries: dict[str, Any]) -> list[tuple[str, list[Any]]]:
 
 def axis_values(where: str, name: str, values: Any) -> list[Any]:
     if isinstance(values, dict):
-        return spread(where, values)
+        values = spread(where, values)
     if not isinstance(values, list):
         raise BadInput(f"{where}: {short(values)} must be a list or a range {{ from, to, step or count, log }}")
     if not 1 <= len(values) <= LONGEST:
         raise BadInput(f"{where}: has {len(values)} values, must have 1 to {LONGEST}")
-    values = [setting(where, name, value) for value in values]
-    for number, value in enumerate(values):
-        if value in values[:number] and number < 1000:
+    return [setting(where, name, value) for value in values]
+
+
+def refuse_repeats(where: str, values: list[Any]) -> None:
+    """A dimension has every value once."""
+    for number, value in enumerate(values[:1000]):
+        if value in values[:number]:
             raise BadInput(f"{where}: {short(value)} is listed twice")
-    return values
 
 
 def spread(where: str, given: dict[str, Any]) -> list[Any]:
@@ -141,13 +163,16 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
             raise BadInput(f"{where}.{name}: is missing; a range has from, to and step or count")
     for name in ("from", "to", "step"):
         value = given.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
             raise BadInput(f"{where}.{name}: {short(value)} must be a finite number")
     log, (first, last) = given.get("log", False), (given["from"], given["to"])
     if not isinstance(log, bool):
         raise BadInput(f"{where}.log: {short(log)} must be true or false")
     if ("step" in given) == ("count" in given):
         raise BadInput(f"{where}.count: give either count or step")
+    for name in ("from", "to", "step"):
+        if abs(given.get(name, 0)) > LARGEST:
+            raise BadInput(f"{where}.{name}: {short(given[name])} must be at most {LARGEST}")
     if not first < last:
         raise BadInput(f"{where}.to: {last} must be greater than from = {first}")
     whole = isinstance(first, int) and isinstance(last, int)
@@ -158,14 +183,18 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
         raise BadInput(f"{where}.count: {short(count)} must be a whole number from 2 to {LONGEST}")
     if log and first <= 0:
         raise BadInput(f"{where}.from: {first} must be greater than 0 in a log range")
-    values = (np.geomspace if log else np.linspace)(first, last, count)
-    values[0], values[-1] = first, last
+    values = (np.geomspace if log else np.linspace)(float(first), float(last), count)
     if not whole:
-        return values.tolist()
-    rounded = [int(v) for v in np.round(values)]
-    if len(set(rounded)) < count or (not log and not np.array_equal(rounded, values)):
+        return [first, *(rounded(v) for v in values[1:-1]), last]
+    near = [first, *(int(v) for v in np.round(values[1:-1])), last]
+    if len(set(near)) < count or (not log and not np.array_equal(near, values)):
         raise BadInput(f"{where}.count: {count} values from {first} to {last} are not different whole numbers")
-    return rounded
+    return near
+
+
+def rounded(value: float) -> float:
+    """Without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
+    return float(f"{value:.15g}")
 
 
 def by_step(where: str, first: float, last: float, step: float, log: bool) -> list[Any]:
@@ -173,10 +202,11 @@ def by_step(where: str, first: float, last: float, step: float, log: bool) -> li
         raise BadInput(f"{where}.step: a log range takes count, not step")
     if not step > 0:
         raise BadInput(f"{where}.step: {step} must be greater than 0")
-    count = math.floor((last - first) / step * (1 + 1e-12)) + 1
-    if count > LONGEST:
-        raise BadInput(f"{where}.step: makes {count} values, must make at most {LONGEST}")
-    return [first + i * step for i in range(count)]
+    steps = (last - first) / step * (1 + 1e-12)
+    if not steps < LONGEST:
+        raise BadInput(f"{where}.step: {step} makes {steps:.3g} values, must make at most {LONGEST}")
+    values = [first + i * step for i in range(math.floor(steps) + 1)]
+    return values if all(isinstance(v, int) for v in values) else [rounded(v) for v in values]
 
 
 def zipped(number: int, entry: dict[str, Any]) -> Axis:
@@ -184,6 +214,7 @@ def zipped(number: int, entry: dict[str, Any]) -> Axis:
     columns = listed(where, entry)
     if not columns:
         raise BadInput(f"{where}: is empty, must list at least one setting")
+    refuse_repeats(f"{where}.{columns[0][0]}", columns[0][1])  # it names the dimension; others may repeat themselves
     for name, values in columns[1:]:
         if len(values) != len(columns[0][1]):
             first = f"{columns[0][0]} has {len(columns[0][1])}"
@@ -205,7 +236,7 @@ def seed_list(given: Any) -> tuple[int, ...]:
         given = spread("seeds", given)
     if isinstance(given, int) and not isinstance(given, bool):
         if not 1 <= given <= LONGEST:
-            raise BadInput(f"seeds: {given} must be 1 to {LONGEST} runs, a list or a range")
+            raise BadInput(f"seeds: {short(given)} must be 1 to {LONGEST} runs, a list or a range")
         given = list(range(given))
     if not isinstance(given, list) or not given or len(given) > LONGEST:
         raise BadInput(f"seeds: {short(given)} must be a number of runs, a list or a range")
@@ -235,5 +266,8 @@ def summary_only(content: dict[str, Any]) -> bool:
 
 def short(value: Any) -> str:
     """A value on one line, not too long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # thousands of digits
+        text = "a number too long to show"
     return text if len(text) <= 60 else text[:57] + "..."

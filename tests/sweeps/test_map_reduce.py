@@ -7,6 +7,7 @@ import iclflow as icl
 from iclflow.config import Experiment
 from iclflow.data.sampled import sampled_moments
 from iclflow.sweeps import blocks, map_reduce, sharing
+from iclflow.sweeps.crew import Cluster
 from iclflow.training.plan import Plan
 
 SETTINGS = {"dim": 2, "context": 3, "heads": 2, "lr": 0.1, "steps": 30, "seed": 4}
@@ -36,6 +37,40 @@ def test_the_order_in_which_blocks_are_computed_changes_no_bit(monkeypatch):
     np.testing.assert_array_equal(straight.left, shuffled.left)
     np.testing.assert_array_equal(straight.cross, shuffled.cross)
     assert straight.power == shuffled.power
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 10, 27, 28, 82])
+def test_branches_of_blocks_add_up_in_the_same_tree_level_by_level(count, monkeypatch):
+    monkeypatch.setattr(map_reduce, "FAN", 3)
+    monkeypatch.setattr(map_reduce, "MANY", 9)
+    tasks = []
+    submit = lambda function, *arguments: tasks.append(function) or function(*arguments)
+    found = map_reduce.summed(submit, count, one_number)
+    parts = [one_number(i) for i in range(count)]
+    while len(parts) > 1:
+        parts = [map_reduce.added(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    np.testing.assert_array_equal(found.tokens, parts[0].tokens)
+    leaves = tasks.count(map_reduce.added_blocks)
+    assert leaves == (count if count <= 9 else -(-count // 3))
+
+
+def one_number(block: int) -> map_reduce.First:
+    number = np.random.default_rng(block).standard_normal(50) * 10.0 ** (block % 7)
+    return map_reduce.First(number, number, number)
+
+
+def test_few_partial_sums_of_a_huge_sample_are_alive_at_a_time():
+    alive, most = 0, 0
+
+    def submit(function, *arguments):
+        nonlocal alive, most
+        alive += 1 if function is map_reduce.added_blocks else 1 - len(arguments)
+        most = max(most, alive)
+        return
+
+    map_reduce.summed(submit, blocks.block_count(10**9), one_number)
+    assert alive == 1
+    assert most <= 3 * blocks.FAN
 
 
 class Promise:
@@ -69,10 +104,22 @@ def test_a_run_on_a_huge_sample_does_not_depend_on_the_number_of_workers(tmp_pat
     np.testing.assert_allclose(sweeps[0].data["loss"].values[0, 0, :31], run.loss.values, rtol=1e-9)
 
 
+def test_no_more_than_two_huge_groups_are_out_at_a_time(tmp_path):
+    crew = Cluster(None, None, "session", 8, ours=True)
+    crew.promise = lambda experiment: None
+    crew.huge = {"a", "b"}
+    crew.given = {"1": (0, "a", None)}
+    assert crew.takes("c", huge(10**8))
+    crew.given["2"] = (1, "b", None)
+    assert not crew.takes("c", huge(10**8))
+    assert crew.takes("a", huge(10**8))
+    assert crew.takes("d", huge(1000))
+
+
 def test_memory_of_a_huge_sample_is_that_of_one_chunk():
     experiment = huge(10**9)
     assert blocks.block_count(10**9) == 7630
-    sums = map_reduce.first_round(experiment, 0, 7629)  # the last block, far beyond what could be held
+    sums = map_reduce.first_round(7629, experiment, 0)  # the last block, far beyond what could be held
     assert sums.tokens.shape == (4, 2)
     assert blocks.is_huge(experiment)
     assert not blocks.is_huge(huge(1000))

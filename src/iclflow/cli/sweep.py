@@ -44,15 +44,17 @@ def run(
         from iclflow.cores import cores
         from iclflow.sweeps.estimate import estimate
         from iclflow.sweeps.runner import grid_of, refuse_early, run_grid
+        from iclflow.sweeps.store import is_sweep, open_store
 
-        count = worker_count(workers)
+        count, path = worker_count(workers), Path(out)
         grid = grid_of(file, summary)
         if not dry_run:
-            refuse_early(Path(out), resume, scheduler)
-        print(f"{file}: {estimate(grid, cores() if count is None else count)}", flush=True)
+            refuse_early(path, resume, scheduler)
+        left = len(open_store(path).missing()) if resume and is_sweep(path) else None
+        print(f"{file}: {estimate(grid, cores() if count is None else count, left)}", flush=True)
         if dry_run:
             return 0
-        tally = run_grid(grid, Path(out), workers=count, scheduler=scheduler, resume=resume, progress=None)
+        tally = run_grid(grid, path, workers=count, scheduler=scheduler, resume=resume, progress=None)
     print(f"{out}: {tally}")
     return 1 if tally.failed else 0
 

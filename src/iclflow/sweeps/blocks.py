@@ -4,10 +4,11 @@ from iclflow.config import Experiment
 from iclflow.data.sequences import CHUNK
 from iclflow.engines.choose import choose
 
-__all__ = ["BLOCK", "FAN", "HUGE", "block_count", "data_key", "is_huge", "shares_moments"]
+__all__ = ["BLOCK", "FAN", "HUGE", "MANY", "block_count", "data_key", "is_huge", "shares_moments"]
 
 BLOCK = 16  # chunks in a block: 131,072 sequences
 FAN = 16  # sums added at a time
+MANY = FAN * FAN  # blocks above which `FAN` of them are one piece of work: below, more workers can share them
 HUGE = 2**20  # sequences above which a sample is summed block by block
 
 

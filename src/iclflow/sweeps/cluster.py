@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iclflow.errors import BadInput, IclflowError
+from iclflow.sweeps.signals import tidying_when_stopped
 from iclflow.sweeps.store import FULL, WORK, Store
 from iclflow.sweeps.work import current_versions, introduce, single_thread
 
@@ -119,20 +120,21 @@ def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
     from distributed.deploy.spec import SpecCluster
 
     known = set(SpecCluster._instances)
-    with deaf_loop() as loop:
+    with unseen_main(), deaf_loop() as loop:
         try:
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host=LOOPBACK,
-                dashboard_address=f"{LOOPBACK}:0",  # None would still take a fixed port
-                memory_limit=0,
-                silence_logs=50,
-                local_directory=str(store.path / WORK / session),
-                env=single_thread(dict(os.environ)),
-                loop=loop,
-            )
+            with tidying_when_stopped():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host=LOOPBACK,
+                    dashboard_address=f"{LOOPBACK}:0",  # None would still take a fixed port
+                    memory_limit=0,
+                    silence_logs=50,
+                    local_directory=str(store.path / WORK / session),
+                    env=single_thread(dict(os.environ)),
+                    loop=loop,
+                )
         except BaseException as error:
             for half in set(SpecCluster._instances) - known:  # cut short while it was being made
                 SpecCluster._instances.discard(half)  # dask would try to close it at exit, and fail
@@ -147,6 +149,21 @@ def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
             end_workers(cluster)
             with contextlib.suppress(Exception):
                 cluster.close(timeout=2)
+
+
+@contextlib.contextmanager
+def unseen_main() -> Iterator[None]:
+    """Keep the main program to ourselves: a spawned worker would load it, and a script would start its sweep again.
+
+    For the whole session, since a worker that dies is spawned anew. All that workers are given lives in iclflow.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    vars(main)["__spec__"] = None
+    try:
+        yield
+    finally:
+        vars(main).update(hidden)
 
 
 @contextlib.contextmanager

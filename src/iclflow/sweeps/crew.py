@@ -5,6 +5,7 @@ scheduler; the first needs none. Everything that listens does so on 127.0.0.1, u
 """
 
 import contextlib
+import itertools
 import os
 import queue
 import time
@@ -21,6 +22,7 @@ from iclflow.sweeps.work import MOST_TRIES, do_run, make_moments, single_thread
 
 __all__ = ["Crew", "assembled"]
 
+MOST_HUGE = 2  # groups whose huge samples are being summed, or waited for, at a time
 AHEAD = 4  # runs a worker has waiting
 RECOUNT = 5.0  # seconds between looks at the size of the user's cluster
 FEWEST = 16  # workers it is taken to have at least, so that one that grows with the work sees some
@@ -31,8 +33,7 @@ class Crew(Protocol):
 
     size: int
 
-    @property
-    def free(self) -> bool: ...
+    def takes(self, group: Any, shared: Experiment | None) -> bool: ...
     def give(self, run: int, group: Any, shared: Experiment | None) -> None: ...
     def next_done(self) -> dict[str, Any] | None: ...
 
@@ -57,8 +58,7 @@ class Here:
         self.waiting: deque[int] = deque()
         os.environ.update(single_thread(dict(os.environ)))
 
-    @property
-    def free(self) -> bool:
+    def takes(self, group: Any, shared: Experiment | None) -> bool:
         return not self.waiting
 
     def give(self, run: int, group: Any, shared: Experiment | None) -> None:
@@ -80,9 +80,20 @@ class Cluster:
         self.rounds: dict[int, int] = {}
         self.errors: dict[int, int] = {}
         self.moments: dict[Any, list[Any]] = {}
+        self.huge: set[Any] = set()
+
+    def takes(self, group: Any, shared: Experiment | None) -> bool:
+        """Whether there is room for one more run; huge samples are made for a few groups at a time."""
+        if shared is not None and is_huge(shared) and group not in self.huge_out():
+            return len(self.huge_out()) < MOST_HUGE and self.has_room
+        return self.has_room
+
+    def huge_out(self) -> set[Any]:
+        """The groups on huge samples that are at work."""
+        return self.huge & {group for _, group, _ in self.given.values()}
 
     @property
-    def free(self) -> bool:
+    def has_room(self) -> bool:
         if not self.ours and time.monotonic() - self.counted > RECOUNT:  # somebody else's workers come and go
             self.size, self.counted = max(sum(self.client.nthreads().values()), FEWEST), time.monotonic()
         return len(self.given) < AHEAD * self.size
@@ -92,6 +103,8 @@ class Cluster:
         if shared is not None and group not in self.moments:
             self.moments = {g: m for g, m in self.moments.items() if any(g == held[1] for held in self.given.values())}
             self.moments[group] = self.promise(shared)
+            if is_huge(shared):
+                self.huge.add(group)
         self.rounds[run] = self.rounds.get(run, 0) + 1
         key = f"run-{run}-{self.session}-{self.rounds[run]}"
         arguments = (place(self.store), self.store.digest, run, self.session)
@@ -104,7 +117,12 @@ class Cluster:
             return self.client.submit(make_moments, experiment, pure=False)
         from iclflow.sweeps.sharing import promised_moments
 
-        return promised_moments(lambda f, *arguments: self.client.submit(f, *arguments, pure=False), experiment)
+        order = itertools.count()  # sums are added up before the next ones are made, and few are held
+
+        def submit(function: Any, *arguments: Any) -> Any:
+            return self.client.submit(function, *arguments, pure=False, priority=-next(order))
+
+        return promised_moments(submit, experiment)
 
     def next_done(self) -> dict[str, Any] | None:
         """How the next run ended; `None` after a moment without news."""

@@ -1,6 +1,7 @@
 """What a sweep will take, told before it starts: rough by nature, meant to be right within a factor of a few."""
 
 import math
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from iclflow.errors import NoRoom
 from iclflow.sweeps.blocks import data_key
 from iclflow.sweeps.grid import Grid
 from iclflow.sweeps.quantity_names import CURVES, columns
+from iclflow.units import clock_rate
 
 __all__ = ["Estimate", "estimate", "refuse_if_full"]
 
@@ -17,6 +19,8 @@ __all__ = ["Estimate", "estimate", "refuse_if_full"]
 OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
 STEP, PER_ENTRY = 2e-6, 2e-10  # one step on moments, and what each entry of their matrix adds
 FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six evaluations
+UNKNOWN_STEPS, MOST_STEPS = 20_000, 5_000_000  # of descent until it has settled: a guess, and the cap of `train`
+MOST_ASKED = 30  # grid points at which theory is asked
 DRAW = 2.5e-8  # one normal number, drawn twice
 TOKEN = 4e-9  # one multiply-add of attention
 START = 5.0  # processes, imports, first compilation
@@ -51,7 +55,7 @@ def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
     keys = {data_key(e): draw_seconds(e) for e in points}
     own_seed = [e for e in points if e.training.data_seed is None and not e.population and e.data is None]
     factor = per_point if own_seed else 1
-    seconds = sum(run_seconds(e) + OVERHEAD for e in points) * per_point + sum(keys.values()) * factor
+    seconds = (all_seconds(points) + OVERHEAD * len(points)) * per_point + sum(keys.values()) * factor
     memory = max(held_bytes(e) for e in points)
     share = count / grid.count
     return Estimate(
@@ -81,6 +85,21 @@ def draw_seconds(experiment: Experiment) -> float:
     return sequences(experiment) * ((task.context + 1) * task.dim * DRAW + features)
 
 
+def all_seconds(points: list[Experiment]) -> float:
+    """Of one run a point; where theory has to be asked, which takes its time, a few of them stand for all."""
+    known = [e for e in points if not needs_theory(e)]
+    others = [e for e in points if needs_theory(e)]
+    asked = random.Random(0).sample(others, min(len(others), MOST_ASKED))
+    mean = sum(run_seconds(e) for e in asked) / max(len(asked), 1)
+    return sum(run_seconds(e) for e in known) + mean * len(others)
+
+
+def needs_theory(experiment: Experiment) -> bool:
+    """Descent whose end is not given, and whose pace is."""
+    training = experiment.training
+    return training.steps is None and training.lr is not None and choose(experiment)[0] != "flow"
+
+
 def run_seconds(experiment: Experiment) -> float:
     task, model, training = experiment.task, experiment.model, experiment.training
     engine = choose(experiment)[0]
@@ -88,12 +107,24 @@ def run_seconds(experiment: Experiment) -> float:
     step = STEP + PER_ENTRY * entries
     if engine == "flow":
         return 6 * FLOW_STEPS * step
-    steps = training.steps or 20_000
+    steps = training.steps or settling_steps(experiment)
     if engine == "moments":
         return steps * step
     rows = training.batch or sequences(experiment) or 5000
     tokens = rows * (task.context + 1) * (task.dim + task.out_dim) ** 2 * model.heads
     return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
+
+
+def settling_steps(experiment: Experiment) -> float:
+    """Steps until a run of descent has settled, by the time of the last drop; a guess where theory has none."""
+    from iclflow.sweeps.expected import expected_of  # brings JAX along
+
+    expected = expected_of(experiment) if needs_theory(experiment) else None
+    if expected is None or len(expected.drop_times) == 0:
+        return UNKNOWN_STEPS
+    pace = clock_rate(experiment.task, experiment.model) * (experiment.training.lr or 1.0)
+    steps = expected.end / pace
+    return min(max(steps, 1.0), MOST_STEPS) if math.isfinite(steps) else UNKNOWN_STEPS
 
 
 def held_bytes(experiment: Experiment) -> int:

@@ -21,7 +21,7 @@ from iclflow.data.moments import Blocks, Moments
 from iclflow.data.sampled import chunk_sums
 from iclflow.data.sequences import Sample, chunk_count
 from iclflow.data.spectrum import root
-from iclflow.sweeps.blocks import BLOCK, FAN, block_count
+from iclflow.sweeps.blocks import BLOCK, FAN, MANY, block_count
 
 __all__ = ["Submit", "huge_moments", "moments_here"]
 
@@ -37,9 +37,9 @@ class First(NamedTuple):
 def huge_moments(submit: Submit, experiment: Experiment, blocks: Blocks, which: int = 0) -> Any:
     """The moments of sample number `which` of a run (training, then tests), as what `submit` returns."""
     count = block_count(sample_of(experiment, which).count)
-    shared = reduced(submit, [submit(first_round, experiment, which, i) for i in range(count)])
-    sums = [submit(second_round, experiment, which, i, shared, blocks) for i in range(count)]
-    return submit(averaged, experiment, reduced(submit, sums), blocks)
+    shared = summed(submit, count, first_round, experiment, which)
+    total = summed(submit, count, second_round, experiment, which, shared, blocks)
+    return submit(averaged, experiment, total, blocks)
 
 
 def moments_here(experiment: Experiment, blocks: Blocks, which: int = 0) -> Moments:
@@ -47,11 +47,33 @@ def moments_here(experiment: Experiment, blocks: Blocks, which: int = 0) -> Mome
     return huge_moments(lambda function, *arguments: function(*arguments), experiment, blocks, which)
 
 
-def reduced(submit: Submit, parts: list[Any]) -> Any:
-    """The sum of all parts by a fixed tree."""
-    while len(parts) > 1:
-        parts = [submit(added, *parts[i : i + FAN]) for i in range(0, len(parts), FAN)]
-    return parts[0]
+def summed(submit: Submit, count: int, one_block: Callable[..., Any], *arguments: Any) -> Any:
+    """The sum over all blocks by a fixed tree.
+
+    Asked for branch by branch, so that whoever computes in this order holds a few sums at a time, not one a block.
+    Where there are many blocks, a branch of `FAN` of them is a single piece of work; the additions stay the same.
+    """
+    fused = FAN if count > MANY else 1
+
+    def branch(first: int, width: int) -> Any:
+        if width == fused:
+            return submit(added_blocks, range(first, min(first + width, count)), one_block, *arguments)
+        step = width // FAN
+        return submit(added, *(branch(i, step) for i in range(first, min(first + width, count), step)))
+
+    whole = fused
+    while whole < count:
+        whole *= FAN
+    return branch(0, whole)
+
+
+def added_blocks(numbers: range, one_block: Callable[..., Any], *arguments: Any) -> Any:
+    """The sum over neighbouring blocks, held one at a time."""
+    total = None
+    for number in numbers:
+        part = one_block(number, *arguments)
+        total = part if total is None else added(total, part)
+    return total
 
 
 def added(*parts: Any) -> Any:
@@ -61,7 +83,7 @@ def added(*parts: Any) -> Any:
     return total
 
 
-def first_round(experiment: Experiment, which: int, block: int) -> First:
+def first_round(block: int, experiment: Experiment, which: int) -> First:
     sample = sample_of(experiment, which)
     total: First | None = None
     with threadpool_limits(1, "blas"):
@@ -74,7 +96,7 @@ def first_round(experiment: Experiment, which: int, block: int) -> First:
     return total
 
 
-def second_round(experiment: Experiment, which: int, block: int, shared: First, blocks: Blocks) -> Any:
+def second_round(block: int, experiment: Experiment, which: int, shared: First, blocks: Blocks) -> Any:
     task, sample = experiment.task, sample_of(experiment, which)
     centre(sample, shared)
     total = None

@@ -1,6 +1,7 @@
 """The session of a sweep: what is missing is handed out, counted and told; whatever stops it, what is done stays."""
 
 import contextlib
+import multiprocessing
 import secrets
 import shutil
 from collections import Counter
@@ -19,7 +20,7 @@ from iclflow.sweeps.cluster import CrewLost, scheduler_address
 from iclflow.sweeps.crew import assembled
 from iclflow.sweeps.estimate import estimate, refuse_if_full
 from iclflow.sweeps.grid import Grid
-from iclflow.sweeps.signals import Stopped, stopped_by_signals
+from iclflow.sweeps.signals import Stopped, obey_signals, stopped_by_signals, tidying_when_stopped
 from iclflow.sweeps.store import FULL, OURS, RUNS, WORK, Store, is_sweep, leftovers, no_room, prepare_store
 from iclflow.sweeps.sweep_file import grid_from, read_grid
 from iclflow.sweeps.work import current_versions
@@ -107,12 +108,19 @@ def run_grid(
 
 def refuse_early(path: Path, resume: bool, scheduler: str | None) -> None:
     """What can be refused before anything is touched."""
+    refuse_while_spawned()
     if scheduler is not None:
         scheduler_address(scheduler)
     try:
         refuse_place(path, resume)
     except OSError as error:
         raise BadInput(f"out: {str(path)[:80]!r} cannot be used ({error.strerror})") from None
+
+
+def refuse_while_spawned() -> None:
+    """A process that somebody's script spawns loads the script first, and must not run its sweep once more."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise BadInput("sweep: is started while a process is being spawned; put it below `if __name__ == '__main__':`")
 
 
 def refuse_place(path: Path, resume: bool) -> None:
@@ -162,6 +170,7 @@ def run_session(store: Store, workers: int, scheduler: str | None, progress: boo
         with (
             announced(tally.total, tally.done, progress) as tell,
             assembled(store, session, min(workers, len(todo)), scheduler) as crew,
+            tidying_when_stopped(),
         ):
             work_through(store, crew, todo, tally, tell)
     except KeyboardInterrupt:
@@ -198,9 +207,10 @@ def work_through(store: Store, crew: Any, todo: list[int], tally: Tally, tell: A
     waiting, out = grouped(store.grid, todo), 0
     upcoming = next(waiting, None)
     while upcoming is not None or out:
-        while upcoming is not None and crew.free:
+        while upcoming is not None and crew.takes(*upcoming[1:]):
             crew.give(*upcoming)
             out, upcoming = out + 1, next(waiting, None)
+        obey_signals()
         ended = crew.next_done()
         if ended is None:
             tell(tally.done, tally.failed)

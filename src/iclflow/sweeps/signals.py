@@ -1,4 +1,8 @@
-"""SIGTERM stops a session as Ctrl-C does, and one of either is enough."""
+"""SIGTERM stops a session as Ctrl-C does, and one of either is enough.
+
+A signal raises `KeyboardInterrupt` wherever the main thread happens to be. If that is in a destructor, Python throws
+the exception away; so the signal is also written down, and the session looks at the note between two runs.
+"""
 
 import contextlib
 import signal
@@ -8,7 +12,9 @@ from typing import Any
 
 from iclflow.errors import IclflowError
 
-__all__ = ["Stopped", "stopped_by_signals"]
+__all__ = ["Stopped", "obey_signals", "stopped_by_signals", "tidying_when_stopped"]
+
+BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(IclflowError):
@@ -17,21 +23,50 @@ class Stopped(IclflowError):
     exit_code = 130
 
 
-@contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Both signals raise `KeyboardInterrupt` in the main thread, the only one they reach."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class Heard:
+    """What signals have said to the main thread, the only one they reach."""
 
-    def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not cut the tidying short
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    asked = False  # to stop
+    tidying = False  # the session is on its way out; more signals must not cut that short
+
+
+def stop(number: int, frame: Any) -> None:
+    Heard.asked = True
+    if not Heard.tidying:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Both signals raise `KeyboardInterrupt` in the main thread."""
+    if not in_main_thread() or signal.getsignal(signal.SIGINT) is stop:
+        yield
+        return
+    Heard.asked = Heard.tidying = False
+    before = {number: signal.signal(number, stop) for number in BOTH}
     try:
         yield
     finally:
+        Heard.asked = Heard.tidying = False
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def obey_signals() -> None:
+    """Stop now if a signal has asked for it, even if its exception was lost."""
+    if Heard.asked and in_main_thread():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def tidying_when_stopped() -> Iterator[None]:
+    """From the moment a `KeyboardInterrupt` comes through here, further signals are only written down."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        Heard.tidying = Heard.tidying or in_main_thread()
+        raise
+
+
+def in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

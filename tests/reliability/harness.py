@@ -31,7 +31,7 @@ heads = 2
 dim = 2
 context = 4
 lr = 0.05
-steps = 20
+steps = {steps}
 records = 4
 [axes]
 init = [0.1, 0.2]
@@ -46,10 +46,10 @@ def count(full: int, short: int) -> int:
 only_full = pytest.mark.skipif(not FULL, reason="part of `make reliability`")
 
 
-def tiny(directory: Path, seeds: int, name: str = "tiny.toml") -> Path:
-    """A sweep file of 4 x `seeds` runs, each a few hundredths of a second."""
+def tiny(directory: Path, seeds: int, name: str = "tiny.toml", steps: int = 20) -> Path:
+    """A sweep file of 4 x `seeds` runs, each a few hundredths of a second unless there are many steps."""
     path = directory / name
-    path.write_text(TINY.format(seeds=seeds))
+    path.write_text(TINY.format(seeds=seeds, steps=steps))
     return path
 
 

@@ -104,12 +104,12 @@ def body(state: State, output: str, client: str) -> bytes:
         {
             "output": output,
             "outputs": [{"id": name, "property": prop} for name, _, prop in names],
-            "inputs": [
-                *({"id": n, "property": "value", "value": v} for n, v in values),
-                {"id": "axes", "property": "value", "value": ["time"]},
-            ],
+            "inputs": [{"id": n, "property": "value", "value": v} for n, v in values],
             "changedPropIds": ["heads.value"],
-            "state": [{"id": "client", "property": "data", "value": client}],
+            "state": [
+                {"id": "axes", "property": "value", "value": ["time"]},
+                {"id": "client", "property": "data", "value": client},
+            ],
         }
     ).encode()
 

@@ -70,6 +70,10 @@ def test_a_foreign_origin_is_refused_on_every_route_and_method(client, origin):
 def test_a_request_from_another_site_is_refused(client):
     for site in ("cross-site", "same-site"):
         assert client.get("/", headers={**HOME, "Sec-Fetch-Site": site}).status_code == 403
+        clicked = {**HOME, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        assert client.get("/?dim=3", headers=clicked).status_code == 200
+        assert client.get("/_dash-layout", headers=clicked).status_code == 403
+        assert client.post("/", headers=clicked).status_code == 403
 
 
 def test_the_page_itself_is_served_with_its_guards(client):
@@ -130,11 +134,11 @@ def test_three_hundred_ways_out_of_the_directory_lead_nowhere(socket):
 
 def body(values, output="..loss.figure...theory.data..", changed="heads.value"):
     inputs = [{"id": n, "property": "value", "value": v} for n, v in zip((*CONTROLS, *EIGEN_IDS), values, strict=True)]
-    inputs.append({"id": "axes", "property": "value", "value": ["time"]})
+    axes = {"id": "axes", "property": "value", "value": ["time"]}
     names = [part.rpartition(".") for part in output[2:-2].split("...")]
     outputs = [{"id": name, "property": prop} for name, _, prop in names]
     return {"output": output, "outputs": outputs, "inputs": inputs, "changedPropIds": [changed],
-            "state": [{"id": "client", "property": "data", "value": "x"}]}  # fmt: skip
+            "state": [axes, {"id": "client", "property": "data", "value": "x"}]}  # fmt: skip
 
 
 def known_output(client) -> str:

@@ -80,7 +80,7 @@ def theory_on(page) -> tuple[np.ndarray, np.ndarray]:
 
 
 def seeds_on(page) -> list[dict]:
-    return page.evaluate(TRACES.format("loss") + ".slice(1).map(t => ({x: t.x, y: t.y}))")
+    return page.evaluate(TRACES.format("loss") + ".slice(1).reverse().map(t => ({x: t.x, y: t.y}))")
 
 
 def move(page, name: str, value) -> None:
@@ -231,6 +231,8 @@ def test_impossible_and_long_settings_are_explained_beside_the_control(page, add
     state = State(seeds=1, log_init=-1.5, heads=2)
     open_state(page, address, state)
     assert page.inner_text("#note-heads") == "room for 2 of 4 components"
+    move(page, "rank", 8)
+    until(page, "document.querySelector('#note-rank').textContent === 'at most D: 4 is used'")
     page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
     until(page, "document.querySelector('#note-log_samples')?.textContent.includes('would take')", seconds=30)
     page.goto(address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&log_init=-1")
@@ -257,15 +259,62 @@ def test_what_is_copied_and_downloaded_is_what_is_shown(page, address):
         assert waiting.value.path().stat().st_size > 2000
 
 
-def test_a_saved_run_is_shown_read_only(page, address, saved):
-    open_state(page, address, State(seeds=1, log_init=-1.5, dim=2))
+def choose_saved(page, name: str) -> None:
     page.click("#saved")
-    page.get_by_text("mine", exact=True).click()
-    shown = "document.querySelector('#progress').textContent"
-    until(page, shown + ".startsWith('mine: ok, read only')", seconds=30)
-    run = icl.load(saved / "mine")
+    page.get_by_text(name, exact=True).click()
+    until(page, f"document.querySelector('#progress').textContent.startsWith('{name}: ok, read only')", seconds=30)
     page.wait_for_timeout(300)
+
+
+def test_a_saved_run_is_shown_read_only_and_left_again(page, address, saved):
+    live = State(seeds=1, log_init=-1.5, dim=3)
+    open_state(page, address, live)
+    choose_saved(page, "mine")
+    run = icl.load(saved / "mine")
     assert seeds_on(page)[0]["y"][-1] == pytest.approx(float(run.loss[-1]), rel=1e-5)
+    assert (
+        len(page.evaluate(TRACES.format("gains"))) == 2 + 1
+    )  # two components and their number: nothing of the live run
+    assert page.inner_text("#sentence") == "the end: two of two components learned"
+    assert np.array(page.evaluate(TRACES.format("map-first") + "[0].z")).shape == (2, 2)
+    assert page.inner_text("#command") == ""
+    assert "icl.load" in page.inner_text("#python")
+    with page.expect_download() as waiting:
+        page.click("#save-csv")
+    last = [row for row in waiting.value.path().read_text().splitlines() if row.startswith("seed 0")][-1]
+    assert float(last.split(",")[2]) == pytest.approx(float(run.loss[-1]), rel=1e-5)
+    move(page, "heads", 6)
+    expect_theory(page, live.with_(heads=6))
+    settled(page)
+    assert len(page.evaluate(TRACES.format("gains"))) == 3 + 1
+    choose_saved(page, "mine")  # the same one again
+
+
+def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
+    open_state(page, address, State(seeds=2, log_init=-1.5, dim=3))
+    traces = "[...document.querySelectorAll('#loss .trace')].map(trace => getComputedStyle(trace).opacity)"
+    assert page.evaluate(traces) == ["1", "1", "1"]
+    page.evaluate("document.querySelector('#loss-box').classList.add('faded')")
+    assert page.evaluate(traces) == ["0.2", "0.2", "1"]
+    page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
+    until(page, "document.querySelector('#progress')?.textContent === 'theory only'", seconds=30)
+
+
+def test_axes_change_without_cutting_a_curve(page, address):
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    end = max(seeds_on(page)[0]["x"][-1], theory_on(page)[0][-1])
+    axis = "document.querySelector('#loss .js-plotly-plot').layout.{}"
+    page.locator("#axes label", has_text="log time").click()
+    until(page, axis.format("xaxis.type") + " === 'linear'")
+    assert page.evaluate(axis.format("xaxis.range")) == pytest.approx([0, end])
+    page.locator("#axes label", has_text="log loss").click()
+    until(page, axis.format("yaxis.type") + " === 'log'")
+    low, high = 10 ** np.array(page.evaluate(axis.format("yaxis.range")))
+    levels = icl.theory.plateau_losses(icl.Task(dim=3))
+    assert low < levels[-1] < levels[0] < high
+    for words in ("log time", "log loss"):
+        page.locator("#axes label", has_text=words).click()
+    until(page, axis.format("xaxis.type") + " === 'log'")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (700, "light"), (420, "dark")])

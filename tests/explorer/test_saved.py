@@ -57,3 +57,61 @@ def test_a_damaged_run_is_told_not_shown(place, tmp_path):
     shown = Saved(tmp_path).show(0)
     assert shown.seeds == []
     assert "damaged" in shown.words
+
+
+def test_a_run_whose_weights_have_no_eigenbasis_still_shows_its_curve(tmp_path):
+    task = icl.Task(dim=2, icl_fraction=0.5, spectrum="white")
+    icl.train(task, icl.Merged(heads=2), init=0.1, samples=200, lr=0.05, steps=50, out=tmp_path / "mixed")
+    shown = Saved(tmp_path).show(0)
+    assert len(shown.seeds) == 1
+    assert shown.detail is None
+    assert "ok" in shown.words
+
+
+def test_several_outputs_are_learned_too(tmp_path):
+    icl.train(icl.Task(dim=2, out_dim=3), icl.Merged(heads=6), init=0.1, out=tmp_path / "three")
+    shown = Saved(tmp_path).show(0)
+    assert shown.detail["learned"][-1] == 2
+    np.testing.assert_allclose(shown.detail["gains"][-1], 1, atol=0.05)
+
+
+def test_a_summary_that_names_files_elsewhere_is_refused(place, tmp_path):
+    import json
+    import shutil
+
+    for number, change in enumerate(({"files": {"../secret": "0"}}, {"config": {"spectrum": "/secret.npy"}})):
+        shutil.copytree(place / "one", tmp_path / str(number) / "run")
+        file = tmp_path / str(number) / "run" / "summary.json"
+        summary = json.loads(file.read_text())
+        for key, more in change.items():
+            summary[key] |= more
+        file.write_text(json.dumps(summary))
+        shown = Saved(tmp_path / str(number)).show(0)
+        assert shown.seeds == []
+        assert "not a file of the run" in shown.words
+
+
+def test_own_data_are_not_opened_again(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", sequences=rng.standard_normal((50, 5, 3)))
+    icl.train(
+        data=str(tmp_path / "mine.npz"), model=icl.Merged(heads=2), lr=0.05, steps=20, out=tmp_path / "in" / "own"
+    )
+    (tmp_path / "mine.npz").unlink()
+    shown = Saved(tmp_path / "in").show(0)
+    assert len(shown.seeds) == 1
+    assert shown.view.loss is None
+
+
+def test_places_that_may_not_be_read_are_passed_over(place, monkeypatch):
+    import os
+
+    plain = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("notes"):
+            raise PermissionError
+        return plain(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert Saved(place).names == ["grid: rank=1", "grid: rank=2", "one"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import iclflow as icl
 from iclflow.cli.train import parts
 from iclflow.config import Experiment
+from iclflow.explorer.detail import cut_down
 from iclflow.explorer.jobs import Jobs, seconds_needed
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.presets import PRESETS
@@ -68,7 +69,7 @@ def test_the_command_and_the_python_are_the_run_on_screen(name):
 def test_what_the_page_simulates_is_what_training_gives(quiet):
     state = State.read({"dim": 3, "heads": 3, "log_init": -1, "seeds": 2, "seed": 4})
     jobs = Jobs()
-    job = jobs.start("me", state)
+    job = begin(jobs, "me", state)
     wait(job)
     run = icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=0.1, seed=4, seeds=2)
     for seed, seen in zip(run.seeds, job.seeds, strict=True):
@@ -85,8 +86,8 @@ def test_what_the_page_simulates_is_what_training_gives(quiet):
 
 def test_the_next_change_drops_the_last_one(quiet):
     jobs = Jobs(workers=1)
-    slow = jobs.start("me", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20}))
-    quick = jobs.start("me", State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1}))
+    slow = begin(jobs, "me", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20}))
+    quick = begin(jobs, "me", State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1}))
     wait(quick)
     assert slow.dropped
     assert slow.done
@@ -100,7 +101,7 @@ def test_the_next_change_drops_the_last_one(quiet):
 def test_a_page_that_nobody_looks_at_stops_working(quiet, monkeypatch):
     monkeypatch.setattr("iclflow.explorer.jobs.ABANDONED", 0.3)
     jobs = Jobs(workers=1)
-    left = wait(jobs.start("gone", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20})), looking=False)
+    left = wait(begin(jobs, "gone", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20})), looking=False)
     assert len(left.seeds) < 20
     assert not left.dropped
     jobs.close()
@@ -109,11 +110,15 @@ def test_a_page_that_nobody_looks_at_stops_working(quiet, monkeypatch):
 def test_going_back_costs_nothing(quiet):
     jobs = Jobs()
     state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 2})
-    first = wait(jobs.start("me", state))
-    again = wait(jobs.start("you", state))
+    first = wait(begin(jobs, "me", state))
+    again = wait(begin(jobs, "you", state))
     assert again.seeds == first.seeds
     assert len([key for key in jobs.cache if key[0] == "run"]) == 2
     jobs.close()
+
+
+def begin(jobs, name, state):
+    return jobs.start(*jobs.enter(name), state)
 
 
 def wait(job, seconds=120.0, looking=True):
@@ -164,3 +169,49 @@ def test_theory_is_there_where_there_is_one_and_says_why_not_elsewhere():
 
 def test_every_free_eigenvalue_has_a_control():
     assert len(EIGEN_IDS) == RANGES["dim"][1]
+
+
+def test_a_request_that_was_overtaken_starts_nothing(quiet):
+    jobs = Jobs(workers=1)
+    state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1})
+    older, newer = jobs.enter("me"), jobs.enter("me")
+    job = jobs.start(*newer, state)
+    assert jobs.start(*older, state) is None
+    assert not job.dropped
+    assert jobs.get("me", job.token) is job
+    jobs.close()
+
+
+def test_the_last_seeds_are_not_taken_for_each_other(quiet):
+    jobs = Jobs(workers=1)
+    state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 2, "seed": 10_000})
+    one, two = wait(begin(jobs, "me", state)).seeds
+    assert one["loss"] != two["loss"]
+    jobs.close()
+
+
+@pytest.mark.parametrize("values", [{"log_init": 0.5}, {"heads": 20, "log_init": 0.2}, {"normalize": "none"}])
+def test_theory_of_large_weights_is_finite_or_says_why_there_is_none(values):
+    view = theory_view(State.read({"log_init": 0, **values}))
+    assert np.isfinite(view.time).all()
+    assert (view.time > 0).all()
+    assert view.loss is None or np.isfinite(view.loss).all()
+    assert view.note
+
+
+def test_a_run_that_diverged_is_called_so(quiet):
+    jobs = Jobs(workers=1)
+    job = wait(begin(jobs, "me", State.read({"rule": "descent", "log_lr": 1, "log_init": 0.3, "seeds": 1})))
+    assert job.seeds[0]["status"] == "diverged"
+    assert "diverged" in job.words
+    assert "exceeds the stable step" in job.words
+    jobs.close()
+
+
+def test_what_is_kept_of_a_run_is_small(quiet):
+    run = icl.train(icl.Task(dim=8), icl.Separate(heads=20, rank=8), init=0.3, lr=0.01, steps=2000)
+    small = cut_down(run)
+    numbers = sum(array.size for array in small.weights.values())
+    assert numbers < 250_000 < sum(array.size for array in run.weights.values())
+    assert len(small.loss) <= 400
+    assert float(small.loss[-1]) == float(run.loss[-1])

@@ -102,9 +102,9 @@ def descend(
             part, state, kept = advance(loss, rule, part, state, rate, jnp.asarray(count), batch)
             rows.append(np.asarray(kept)[:count])
             done += count
+            last = float(rows[-1][-1, 0])
+            progress(done, last)
         snapshots.append(part)
-        last = float(rows[-1][-1, 0])
-        progress(done, last)
         if not np.isfinite(last) or settled(last):
             break
     # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.

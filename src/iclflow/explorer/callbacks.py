@@ -3,13 +3,13 @@
 from typing import Any, cast
 
 import numpy as np
-from dash import ClientsideFunction, Dash, Input, Output, Patch, ctx, no_update
+from dash import ClientsideFunction, Dash, Input, Output, Patch, no_update
 from dash import State as Held
 from dash.exceptions import PreventUpdate
 
 from iclflow.explorer.jobs import Job, Jobs, seconds_needed
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
-from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, set_axes, show_times, value_lines
+from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, show_times, value_lines
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.saved import Saved
 from iclflow.explorer.state import State
@@ -20,7 +20,7 @@ __all__ = ["connect"]
 ALL = (*CONTROLS, *EIGEN_IDS)
 TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
 FRESH, FADED = "wide", "wide faded"  # curves of the state on screen, or of the one before
-NOTED = ("heads", "log_samples", "rule", "log_init", "spectrum")
+NOTED = ("heads", "rank", "log_samples", "rule", "log_init", "spectrum")
 
 
 def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
@@ -30,44 +30,42 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     @app.callback(
         Output("loss", "figure"),
         Output("theory", "data"),
+        Output("detail", "data"),
         Output("job", "data"),
-        Output("sent", "data"),
         Output("query", "data"),
         Output("command", "children"),
         Output("python", "children"),
+        Output("progress", "children"),
         Output("tick", "disabled"),
         Output("loss-box", "className"),
         *(Output(f"note-{name}", "children") for name in NOTED),
         *inputs,
-        Input("axes", "value"),
+        Held("axes", "value"),
         Held("client", "data"),
     )
     def controls_moved(*values: Any) -> Any:
-        *settings, axes, client = values
+        *settings, axes, name = values
+        client, ticket = jobs.enter(str(name))
         state = read(settings)
-        if ctx.triggered_id != "axes":
-            jobs.drop(str(client))
-        view = theory_view(state)
-        log_time, log_loss = "time" in (axes or []), "loss" in (axes or [])
-        told = (state.to_query(), state.command(), state.python())
-        if ctx.triggered_id == "axes":
-            patch = Patch()
-            set_axes(patch, view, log_time, log_loss)
-            return (patch, *(no_update for _ in range(8 + len(NOTED))))
-        notes = notes_for(state, view)
-        picture = patch_theory(view, log_time, log_loss)
-        if seconds_needed(state) > TOO_LONG:
-            return picture, payload(view), None, 0, *told, True, FADED, *notes
-        job = jobs.start(str(client), state)
-        return picture, payload(view), job.token, 0, *told, False, FADED, *notes
+        with client.turn:
+            if client.ticket != ticket:
+                raise PreventUpdate
+            view = theory_view(state)
+        wait = seconds_needed(state)
+        job = None if wait > TOO_LONG else jobs.start(client, ticket, state)
+        words = "theory only" if job is None else "simulating"
+        told = (state.to_query(), state.command(), state.python(), words)
+        token, idle = (None, True) if job is None else (job.token, False)
+        picture = patch_theory(view, "time" in (axes or []), "loss" in (axes or []))
+        return picture, payload(view), None, token, *told, idle, FADED, *notes_for(state, view, settings)
 
     @app.callback(
         Output("loss", "figure", allow_duplicate=True),
         Output("gains", "figure"),
         Output("values", "figure"),
-        Output("detail", "data"),
-        Output("progress", "children"),
-        Output("sent", "data", allow_duplicate=True),
+        Output("detail", "data", allow_duplicate=True),
+        Output("progress", "children", allow_duplicate=True),
+        Output("sent", "data"),
         Output("tick", "disabled", allow_duplicate=True),
         Output("loss-box", "className", allow_duplicate=True),
         Input("tick", "n_intervals"),
@@ -81,35 +79,50 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         job = jobs.get(str(client), str(token))
         if job is None:
             raise PreventUpdate
-        return news(job, sent if isinstance(sent, int) else 0, "time" in (axes or []))
+        answer = news(job, sent_of(job, sent), "time" in (axes or []))
+        if job.dropped:  # in the meantime
+            raise PreventUpdate
+        return answer
+
+    # Two callbacks, for a second request to the same one would void the answer to the first.
+    @app.callback(
+        *(Output(name, "value", allow_duplicate=True) for name in ALL),
+        Input("url", "search"),
+        prevent_initial_call="initial_duplicate",
+    )
+    def opened(search: Any) -> Any:
+        return control_values(State.from_query(search))
 
     @app.callback(
         *(Output(name, "value", allow_duplicate=True) for name in ALL),
         Input("preset", "value"),
-        Input("url", "search"),
-        prevent_initial_call="initial_duplicate",
+        prevent_initial_call=True,
     )
-    def chosen(preset: Any, search: Any) -> Any:
-        if ctx.triggered_id == "preset":
-            if preset not in PRESETS:
-                raise PreventUpdate
-            return control_values(PRESETS[preset])
-        return control_values(State.from_query(search))
+    def chosen(preset: Any) -> Any:
+        if preset not in PRESETS:
+            raise PreventUpdate
+        return control_values(PRESETS[preset])
 
     @app.callback(
         Output("download", "data"),
         Input("save-csv", "n_clicks"),
         Held("client", "data"),
         Held("job", "data"),
+        Held("saved", "value"),
         prevent_initial_call=True,
     )
-    def download(clicks: Any, client: Any, token: Any) -> Any:
-        job = jobs.get(str(client), str(token))
-        if not clicks or job is None:
+    def download(clicks: Any, client: Any, token: Any, number: Any) -> Any:
+        job, shown = jobs.get(str(client), str(token)), saved.show(number)
+        if not clicks or (job is None and shown is None):
             raise PreventUpdate
-        return {"filename": "iclflow.csv", "content": as_csv(job), "type": "text/csv"}
+        if shown is not None:
+            text = as_csv(shown.view, shown.seeds, 0)
+        else:
+            assert job is not None
+            text = as_csv(theory_view(job.state), job.seeds, job.state.seed)
+        return {"filename": "iclflow.csv", "content": text, "type": "text/csv"}
 
-    connect_saved(app, saved)
+    connect_saved(app, jobs, saved)
     connect_browser(app)
 
 
@@ -118,10 +131,12 @@ def read(settings: list[Any]) -> State:
     return State.read({**named, "eigenvalues": [named[name] for name in EIGEN_IDS]})
 
 
-def notes_for(state: State, view: TheoryView) -> list[str]:
+def notes_for(state: State, view: TheoryView, settings: list[Any]) -> list[str]:
     """What to know beside a control, in the order of `NOTED`."""
+    asked = dict(zip(ALL, settings, strict=True))["rank"]
     notes = {
         "heads": room_for(state),
+        "rank": f"at most D: {state.rank} is used" if asked != state.rank else "",
         "log_samples": "" if state.data == "population" else too_long(seconds_needed(state)),
         "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
         "log_init": view.note if view.prediction is not None else "",
@@ -139,8 +154,14 @@ def room_for(state: State) -> str:
 
 def too_long(seconds: float) -> str:
     if seconds <= TOO_LONG:
-        return f"about {max(seconds, 0.1):.1f} s to sample; theory is the population's"
+        return f"about {max(seconds, 0.1):.1f} s a seed to sample; theory is the population's"
     return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
+
+
+def sent_of(job: Job, sent: Any) -> int:
+    """How many seeds of this very job the page has."""
+    known = isinstance(sent, list) and len(sent) == 2 and sent[0] == job.token and isinstance(sent[1], int)
+    return sent[1] if known else 0
 
 
 def news(job: Job, sent: int, log_time: bool) -> Any:
@@ -148,18 +169,18 @@ def news(job: Job, sent: int, log_time: bool) -> Any:
     done, seeds = job.done, list(job.seeds)  # in this order: what is done has all its seeds
     loss, gains, values, detail = (cast("Any", no_update) for _ in range(4))
     if job.detail is None:
-        return loss, gains, values, detail, words(job), 0, done, no_update
+        return loss, gains, values, detail, words(job), [job.token, 0], done, no_update
     view = theory_view(job.state)
     if len(seeds) > sent:
         loss = Patch()
-        loss["data"] = loss_lines(view, seeds)
+        loss["data"] = loss_lines(view, seeds, job.state.seed)
         show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
     if sent <= 0:
         detail = job.detail
         gains, values = patch_gains(job.detail), patch_values(job.detail, view)
     if job.algorithms is not None:
         detail = {**job.detail, "algorithms": job.algorithms}
-    return loss, gains, values, detail, words(job), len(seeds), done, FRESH
+    return loss, gains, values, detail, words(job), [job.token, len(seeds)], done, FRESH
 
 
 def words(job: Job) -> str:
@@ -187,35 +208,47 @@ def window(time: list[float], learned: list[int]) -> list[float]:
     return [float(np.log10(max(first, 1e-6))), float(np.log10(max(time[-1], 1e-5)))]
 
 
-def as_csv(job: Job) -> str:
-    view = theory_view(job.state)
+def as_csv(view: TheoryView, seeds: list[dict[str, Any]], first: int) -> str:
     rows = ["curve,time,loss"]
-    rows += [f"seed {job.state.seed + n},{t!r},{x!r}" for n, seed in enumerate(job.seeds)
+    rows += [f"seed {first + n},{t!r},{x!r}" for n, seed in enumerate(seeds)
              for t, x in zip(seed["time"], seed["loss"], strict=True)]  # fmt: skip
     if view.loss is not None:
         rows += [f"theory,{t!r},{x!r}" for t, x in zip(view.time.tolist(), view.loss.tolist(), strict=True)]
     return "\n".join(rows) + "\n"
 
 
-def connect_saved(app: Dash, saved: Saved) -> None:
+def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
     @app.callback(
-        Output("loss", "figure", allow_duplicate=True),
-        Output("detail", "data", allow_duplicate=True),
-        Output("theory", "data", allow_duplicate=True),
-        Output("progress", "children", allow_duplicate=True),
+        *(Output(name, "figure", allow_duplicate=True) for name in ("loss", "gains", "values")),
+        *(Output(name, "data", allow_duplicate=True) for name in ("theory", "detail", "job")),
+        *(Output(name, "children", allow_duplicate=True) for name in ("command", "python", "progress")),
         Output("tick", "disabled", allow_duplicate=True),
         Output("loss-box", "className", allow_duplicate=True),
         Input("saved", "value"),
         Held("axes", "value"),
+        Held("client", "data"),
         prevent_initial_call=True,
     )
-    def saved_chosen(number: Any, axes: Any) -> Any:
+    def saved_chosen(number: Any, axes: Any, client: Any) -> Any:
         shown = saved.show(number)
         if shown is None:
             raise PreventUpdate
-        patch = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
-        patch["data"] = loss_lines(shown.view, shown.seeds)
-        return patch, shown.detail, payload(shown.view), shown.words, True, FRESH
+        jobs.enter(str(client))
+        loss = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
+        loss["data"] = loss_lines(shown.view, shown.seeds)
+        if shown.detail is None:
+            gains, values = nothing(), nothing()
+        else:
+            gains, values = patch_gains(shown.detail), patch_values(shown.detail, shown.view)
+        python = f"import iclflow as icl\n\n{shown.python}" if shown.python else ""
+        told = (payload(shown.view), shown.detail, None, "", python, shown.words)
+        return loss, gains, values, *told, True, FRESH
+
+
+def nothing() -> Patch:
+    patch = Patch()
+    patch["data"] = []
+    return patch
 
 
 def connect_browser(app: Dash) -> None:
@@ -265,6 +298,14 @@ def connect_browser(app: Dash) -> None:
         prevent_initial_call=True,
     )
     app.clientside_callback(own("address"), Output("ignored", "data"), Input("query", "data"))
+    app.clientside_callback(
+        own("axes"),
+        Output("loss", "figure", allow_duplicate=True),
+        Input("axes", "value"),
+        Held("loss", "figure"),
+        Held("theory", "data"),
+        prevent_initial_call=True,
+    )
     app.clientside_callback(
         own("copy"),
         Output("copied", "children"),

@@ -17,9 +17,10 @@ from iclflow.theory.landscape import directions
 from iclflow.thinning import kept_places
 from iclflow.units import to_paper_weights
 
-__all__ = ["Detail", "algorithms", "detail_of", "thinned"]
+__all__ = ["Detail", "algorithms", "cut_down", "detail_of"]
 
-CURVE, RECORDS = 400, 120
+CURVE, RECORDS, FEWEST = 400, 120, 30
+NUMBERS = 200_000  # of all maps together: the browser has to hold them
 NAMES = {
     "zero": "predicts nothing", "pcr": "principal component regression", "least_squares": "least squares, shrunk",
     "ridge": "ridge regression", "gd": "gradient descent on the context", "in_weight": "in-weight prediction",
@@ -49,28 +50,26 @@ class Detail:
         }
 
 
-def thinned(run: Run) -> tuple[list[float], list[float]]:
-    """A curve of a few hundred points, as many as a picture needs."""
+def cut_down(run: Run) -> Run:
+    """A run of one seed with as many losses and weights as pictures need."""
     time, loss = run.time.values, run.loss.values
     good = np.flatnonzero(np.isfinite(loss))
-    kept = good[kept_places(time[good], loss[good], CURVE)]
-    return time[kept].tolist(), [float(f"{x:.6g}") for x in loss[kept]]
-
-
-def few_records(run: Run) -> Run:
-    count = run.weights.sizes["record"]
-    kept = np.unique(np.linspace(0, count - 1, min(RECORDS, count)).round().astype(int))
-    return Run(run.experiment, run.curves, run.weights.isel(record=kept), run.initial_weights, run.summary)
+    steps = good[kept_places(time[good], loss[good], CURVE)]
+    count, size = run.weights.sizes["record"], sum(array[0].size for array in run.weights.values())
+    most = max(FEWEST, min(RECORDS, NUMBERS // size))
+    records = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))
+    return Run(
+        run.experiment, run.curves.isel(step=steps), run.weights.isel(record=records), run.initial_weights, run.summary
+    )
 
 
 def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:
-    """Of a run of one seed, in the paper's units."""
-    run = few_records(run)
+    """Of a run that is cut down, in the paper's units."""
     task, model, D = run.task, run.model, run.task.dim
     basis, scale = covariances(task).basis, float(to_paper_weights(task, model, 1.0))
     weights = {str(name): scale * array.values for name, array in run.weights.items()}
     time = run.weights["time"].values
-    values = weights["value"][:, :, D, D]
+    values = np.einsum("thoo->th", weights["value"][:, :, D:, D:]) / np.sqrt(task.out_dim)
     if isinstance(model, Separate):
         key, query = weights["key"][..., :D] @ basis, weights["query"][..., :D] @ basis
         matrix = np.einsum("th,thrd,thre->tde", values, key, query)
@@ -90,9 +89,9 @@ def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:
 def algorithms(run: Run) -> list[str]:
     """What the probe names at every kept time."""
     try:
-        found = probe(few_records(run), shifts=False)
+        found = probe(run, shifts=False)
     except BadInput as error:
-        return [str(error)] * len(few_records(run).weights["time"])
+        return [str(error)] * len(run.weights["time"])
     assert isinstance(found, Probe)
     return [words(v.algorithm, v.components) for v in found.verdicts]
 

@@ -11,7 +11,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from iclflow.errors import IclflowError
 from iclflow.explorer.state import State
 from iclflow.run import Run
 
-__all__ = ["Job", "Jobs"]
+__all__ = ["Client", "Job", "Jobs"]
 
 CLIENTS, KEPT = 64, 400
 WORKERS = 2
@@ -50,35 +50,48 @@ class Job:
     asked: float = field(default_factory=time.monotonic)
 
 
+@dataclass
+class Client:
+    """One open page. Requests can overtake each other; the one that came last holds the valid ticket."""
+
+    ticket: int = 0
+    job: Job | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)  # one theory at a time
+
+
 class Jobs:
     def __init__(self, workers: int = WORKERS):
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="simulate")
         self.lock = threading.Lock()
-        self.clients: OrderedDict[str, Job] = OrderedDict()
+        self.clients: OrderedDict[str, Client] = OrderedDict()
         self.cache: OrderedDict[Any, Any] = OrderedDict()
         self.closed = False
 
-    def drop(self, client: str) -> None:
-        """The client has moved on; what it waited for stops."""
+    def enter(self, name: str) -> tuple[Client, int]:
+        """The client has moved on: what it waited for stops, and earlier tickets are void."""
         with self.lock:
-            former = self.clients.pop(client, None)
-        if former is not None:
-            former.dropped = True
-
-    def start(self, client: str, state: State) -> Job:
-        """Begin with a state."""
-        job = Job(state)
-        self.drop(client)
-        with self.lock:
-            self.clients[client] = job
+            client = self.clients.setdefault(name, Client())
+            self.clients.move_to_end(name)
             while len(self.clients) > CLIENTS:
-                self.clients.popitem(last=False)[1].dropped = True
+                forget(self.clients.popitem(last=False)[1])
+            forget(client)
+            client.ticket += 1
+            return client, client.ticket
+
+    def start(self, client: Client, ticket: int, state: State) -> Job | None:
+        """Begin with a state, unless the client has moved on."""
+        job = Job(state)
+        with self.lock:
+            if client.ticket != ticket:
+                return None
+            client.job = job
         self.pool.submit(self.work, job)
         return job
 
-    def get(self, client: str, token: str) -> Job | None:
+    def get(self, name: str, token: str) -> Job | None:
         with self.lock:
-            job = self.clients.get(client)
+            client = self.clients.get(name)
+            job = None if client is None else client.job
         if job is None or not secrets.compare_digest(job.token.encode(), token.encode()):
             return None
         job.asked = time.monotonic()
@@ -91,7 +104,7 @@ class Jobs:
                 warnings.simplefilter("ignore")
                 self.simulate(job)
         except Dropped:
-            job.words = "stopped" if not job.dropped else "dropped"
+            pass
         except IclflowError as error:
             job.words = str(error)
         except Exception as error:  # a page that stands still without a word is worse
@@ -100,27 +113,29 @@ class Jobs:
             job.done = True
 
     def simulate(self, job: Job) -> None:
-        from iclflow.explorer.detail import algorithms, detail_of, thinned
+        from iclflow.explorer.detail import algorithms, detail_of
         from iclflow.explorer.theory_view import theory_view
 
-        state, first = job.state, None
+        state, first, others = job.state, None, set()
         for number in range(state.seeds):
             self.check(job)
             run = self.run_of(job, number)
-            curve = thinned(run)
-            job.seeds.append({"time": curve[0], "loss": curve[1], "status": run.status})
+            job.seeds.append({"time": run.time.values.tolist(), "loss": run.loss.values.tolist(), "status": run.status})
             if number == 0:
                 first = run
                 job.detail = detail_of(run, theory_view(state).drops).payload()
+            elif run.status != "ok":
+                others.add(run.status)
         self.check(job)
         job.words, job.share = "naming the algorithm", 1.0
         assert first is not None
-        key = ("algorithms", state.with_(seeds=1))
-        job.algorithms = self.cached(key, lambda: algorithms(first))
-        last = "" if first.status == "ok" else f" ({first.status})"
-        job.words = f"done in {time.monotonic() - job.begun:.1f} s{last}"
+        job.algorithms = self.cached(("algorithms", *key_of(state, 0)), lambda: algorithms(first))
+        problems = [*first.summary["warnings"], *([first.status] if first.status != "ok" else []), *sorted(others)]
+        job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *problems])
 
     def run_of(self, job: Job, number: int) -> Run:
+        """A seed's run, cut down to what the page shows."""
+        from iclflow.explorer.detail import cut_down
         from iclflow.training.start import run_experiment
 
         state = job.state
@@ -130,8 +145,8 @@ class Jobs:
             job.words, job.share = f"seed {number + 1} of {state.seeds}: {words}", (number + share) / state.seeds
 
         experiment = state.experiment(state.seed + number)
-        key = ("run", state.with_(seed=state.seed + number, seeds=1))
-        return self.cached(key, lambda: run_experiment(experiment, progress=tell, roomy=True))
+        run = lambda: cut_down(run_experiment(experiment, progress=tell, roomy=True))
+        return self.cached(("run", *key_of(state, number)), run)
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         with self.lock:
@@ -148,6 +163,7 @@ class Jobs:
     def check(self, job: Job) -> None:
         now = time.monotonic()
         if job.dropped or now - job.begun > LONGEST or now - job.asked > ABANDONED:
+            job.words = f"stopped after {now - job.begun:.0f} s, the page waits no longer"
             raise Dropped
 
     def warm(self) -> None:
@@ -156,7 +172,8 @@ class Jobs:
 
     def at_work(self) -> bool:
         with self.lock:
-            return any(not job.done and not job.dropped for job in self.clients.values())
+            jobs = [client.job for client in self.clients.values() if client.job is not None]
+            return any(not job.done and not job.dropped for job in jobs)
 
     def warm_all(self) -> None:
         from iclflow.training.start import run_experiment
@@ -178,9 +195,20 @@ class Jobs:
     def close(self) -> None:
         self.closed = True
         with self.lock:
-            for job in self.clients.values():
-                job.dropped = True
+            for client in self.clients.values():
+                forget(client)
         self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def forget(client: Client) -> None:
+    if client.job is not None:
+        client.job.dropped = True
+    client.job = None
+
+
+def key_of(state: State, number: int) -> tuple[State, int]:
+    """Equal for seeds that are the same run, whatever the first one on screen."""
+    return replace(state, seed=0, seeds=1), state.seed + number
 
 
 def seconds_needed(state: State) -> float:

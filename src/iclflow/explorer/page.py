@@ -7,7 +7,7 @@ from dash import dcc, html
 
 from iclflow.explorer.pictures import empty_gains, empty_loss, empty_map, empty_values
 from iclflow.explorer.presets import PRESETS
-from iclflow.explorer.state import CHOICES, EIGENVALUE, RANGES, State
+from iclflow.explorer.state import CHOICES, EIGENVALUE, RANGES, State, falling
 
 __all__ = ["CONTROLS", "EIGEN_IDS", "control_values", "layout"]
 
@@ -114,7 +114,9 @@ def control(name: str) -> html.Div:
             html.Label([LABELS[name], html.Output(id=f"shown-{name}")], htmlFor=name),
             dcc.Input(type="range", id=name, min=low, max=high, step=STEPS.get(name, 1), value=default),
         ]
-    return html.Div([*body, html.Small(id=f"note-{name}", className="note")], className="control", id=f"box-{name}")
+    return html.Div(
+        [*body, html.Small(id=f"note-{name}", className="note", role="status")], className="control", id=f"box-{name}"
+    )
 
 
 def free_spectrum() -> html.Div:
@@ -122,7 +124,7 @@ def free_spectrum() -> html.Div:
     sliders = [
         html.Div(
             [
-                dcc.Input(type="range", id=name, min=low, max=high, step=0.01, value=round((16 - i) / 16, 2)),
+                dcc.Input(type="range", id=name, min=low, max=high, step=0.01, value=falling(i, len(EIGEN_IDS))),
                 html.Label(f"{i + 1}", htmlFor=name, **{"aria-label": f"Eigenvalue {i + 1}"}),
             ]
         )
@@ -176,14 +178,14 @@ def pictures() -> html.Main:
     )
     return html.Main(
         [
-            html.Section(graph("loss", empty_loss(), 390), id="loss-box", className="wide"),
+            html.Section(graph("loss", empty_loss(), 390), id="loss-box", className="wide", **named("Loss over time")),
             cursor,
             html.Div(
                 [
-                    html.Section(graph("gains", empty_gains())),
-                    html.Section(graph("values", empty_values())),
-                    html.Section(graph("map-first", empty_map("Keys"))),
-                    html.Section(graph("map-second", empty_map("Queries"))),
+                    html.Section(graph("gains", empty_gains()), **named("Components learned over time")),
+                    html.Section(graph("values", empty_values()), **named("Value weights over time")),
+                    html.Section(graph("map-first", empty_map("Keys")), **named("Keys at the cursor")),
+                    html.Section(graph("map-second", empty_map("Queries")), **named("Queries at the cursor")),
                 ],
                 className="grid",
             ),
@@ -191,7 +193,11 @@ def pictures() -> html.Main:
     )
 
 
+def named(words: str) -> dict[str, str]:
+    return {"aria-label": words}
+
+
 def control_values(state: State) -> list[Any]:
     """In the order of `CONTROLS`, then the free eigenvalues."""
-    eigen = [*state.eigenvalues, *(0.5 for _ in range(len(EIGEN_IDS) - len(state.eigenvalues)))]
+    eigen = [*state.eigenvalues, *(falling(i, len(EIGEN_IDS)) for i in range(len(state.eigenvalues), len(EIGEN_IDS)))]
     return [getattr(state, name) for name in CONTROLS] + eigen

@@ -17,18 +17,20 @@ __all__ = [
     "gain_lines",
     "loss_lines",
     "patch_theory",
-    "set_axes",
     "show_times",
     "value_lines",
 ]
 
-INK, FAINT = "#808088", "rgba(128,128,136,0.25)"  # readable on white and on black
+INK, FAINT = "#70707a", "rgba(128,128,136,0.25)"  # on white; the page paints text in the colour of its scheme
 THEORY = {"color": INK, "width": 1.6, "dash": "dash"}
 MAP_COLOURS = [[0.0, "#D55E00"], [0.5, "#f4f4f4"], [1.0, "#0072B2"]]
 
 
-def colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+DASHES = ("solid", "dot", "dashdot")  # where there are more lines than colours
+
+
+def look(number: int, width: float) -> dict[str, Any]:
+    return {"color": COLOURS[number % len(COLOURS)], "dash": DASHES[number // len(COLOURS) % 3], "width": width}
 
 
 def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
@@ -60,18 +62,16 @@ def empty_loss() -> dict[str, Any]:
 def theory_line(view: TheoryView) -> dict[str, Any]:
     """The first trace, and yet over all others: so it can be replaced without knowing how many there are."""
     y = [] if view.loss is None else np.round(view.loss, 6).tolist()
-    return line("theory", view.time.tolist(), y, THEORY, zorder=2)
+    return line("theory", view.time.tolist(), y, THEORY, zorder=1)
 
 
-def loss_lines(view: TheoryView, seeds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Theory and a curve a seed, the first one thicker and over the others."""
+def loss_lines(view: TheoryView, seeds: list[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+    """Theory and a curve a seed, the first one last: thicker, and over the others."""
     curves = [
-        line(
-            f"seed {i}", seed["time"], seed["loss"], {"color": colour(i), "width": 1.1 if i else 2.4}, zorder=int(not i)
-        )
+        line(f"seed {first + i}", seed["time"], seed["loss"], look(i, 1.1 if i else 2.4))
         for i, seed in enumerate(seeds)
     ]
-    return [theory_line(view), *curves]
+    return [theory_line(view), *curves[::-1]]
 
 
 def empty_gains() -> dict[str, Any]:
@@ -83,10 +83,7 @@ def empty_gains() -> dict[str, Any]:
 def gain_lines(time: list[float], gains: Float[np.ndarray, "T D"], learned: list[int]) -> list[dict[str, Any]]:
     """One line a component, and how many are learned."""
     count = line("learned m", time, learned, {"color": INK, "width": 2, "shape": "hv"}, yaxis="y2")
-    lines = [
-        line(f"component {i + 1}", time, gain.tolist(), {"color": colour(i), "width": 1.8})
-        for i, gain in enumerate(gains.T)
-    ]
+    lines = [line(f"component {i + 1}", time, gain.tolist(), look(i, 1.8)) for i, gain in enumerate(gains.T)]
     return [*lines, count]
 
 
@@ -98,9 +95,7 @@ def value_lines(
     time: list[float], seen: Float[np.ndarray, "T H"], told: Float[np.ndarray, "T H"] | None
 ) -> list[dict[str, Any]]:
     """Simulated value weights, then predicted ones."""
-    lines = [
-        line(f"head {h + 1}", time, value.tolist(), {"color": colour(h), "width": 2}) for h, value in enumerate(seen.T)
-    ]
+    lines = [line(f"head {h + 1}", time, value.tolist(), look(h, 2)) for h, value in enumerate(seen.T)]
     known = [] if told is None else [(h, value) for h, value in enumerate(told.T) if np.isfinite(value).all()]
     return lines + [line(f"head {h + 1}, theory", time, np.round(value, 5).tolist(), THEORY) for h, value in known]
 
@@ -120,16 +115,12 @@ def patch_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
     patch["data"][0] = theory_line(view)
     patch["layout"]["shapes"] = [*levels(view), *drops(view)]
     patch["layout"]["annotations"] = names(view)
-    set_axes(patch, view, log_time, log_loss)
-    return patch
-
-
-def set_axes(patch: Patch, view: TheoryView, log_time: bool, log_loss: bool) -> None:
     show_times(patch, view, [], log_time)
     top, bottom = float(view.levels.max()), float(view.levels.min())
     patch["layout"]["yaxis"]["type"] = "log" if log_loss else "linear"
     bounds = [float(np.log10(0.7 * bottom)), float(np.log10(1.2 * top))] if log_loss else [0, 1.08 * top]
     patch["layout"]["yaxis"]["range"] = bounds
+    return patch
 
 
 def show_times(patch: Patch, view: TheoryView, ends: list[float], log_time: bool) -> None:

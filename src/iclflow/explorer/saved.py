@@ -1,5 +1,8 @@
 """Saved runs and sweeps below one directory, read only. The browser names them by number, never by path."""
 
+import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from iclflow.comparison import compare_one
-from iclflow.errors import IclflowError
-from iclflow.explorer.detail import algorithms, detail_of, thinned
-from iclflow.explorer.theory_view import TheoryView, times
+from iclflow.errors import BadInput, IclflowError
+from iclflow.explorer.detail import algorithms, cut_down, detail_of
+from iclflow.explorer.theory_view import TheoryView, levels_only, times, usable
 from iclflow.prediction import Prediction
 from iclflow.run import Run
 from iclflow.theory.landscape import plateau_losses
@@ -17,6 +20,7 @@ from iclflow.theory.landscape import plateau_losses
 __all__ = ["Saved", "Shown"]
 
 MOST, DEPTH, SEEDS = 500, 3, 20
+LARGE = 200_000  # sequences: to draw them again for the theory of a sample would keep the page waiting
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Shown:
     seeds: list[dict[str, Any]]
     detail: dict[str, Any] | None
     words: str
+    python: str = ""
 
 
 class Saved:
@@ -46,21 +51,27 @@ class Saved:
         try:
             return show_run(path, name) if where is None else show_sweep(path, where, name)
         except IclflowError as error:
-            return Shown(empty_view(np.array([1.0])), [], None, f"{name}: {error}")
+            return Shown(levels_only(np.array([1.0]), ""), [], None, f"{name}: {error}")
 
 
 def found_below(root: Path) -> Any:
     from iclflow.sweeps.store import is_sweep
 
-    places = [root, *(p for p in sorted(root.rglob("*")) if p.is_dir() and len(p.relative_to(root).parts) <= DEPTH)]
-    for path in places:
-        if path.is_symlink() or any(part.startswith(".") for part in path.relative_to(root).parts):
-            continue
+    for path in directories(root, DEPTH):
         name = str(path.relative_to(root)) if path != root else path.resolve().name
         if is_sweep(path):
             yield from sweep_points(path, name)
         elif (path / "summary.json").is_file():
             yield name, path, None
+
+
+def directories(root: Path, depth: int) -> Iterator[Path]:
+    """Those at most so deep, in order, without links and hidden ones; what may not be read is passed over."""
+    for place, below, _ in os.walk(root):
+        path = Path(place)
+        yield path
+        deep = len(path.relative_to(root).parts) >= depth
+        below[:] = [] if deep else sorted(n for n in below if not n.startswith(".") and not (path / n).is_symlink())
 
 
 def sweep_points(path: Path, name: str) -> Any:
@@ -83,14 +94,36 @@ def sweep_points(path: Path, name: str) -> Any:
 def show_run(path: Path, name: str) -> Shown:
     from iclflow.run_files import load_run
 
+    refuse_foreign_files(path)
     run = load_run(path)
-    first = run.select(run.seeds[0])
-    view = view_of(first)
-    seeds = [curve(run.select(seed)) for seed in run.seeds[:SEEDS]]
-    detail = None
-    if run.model.kind in ("merged", "separate") and run.experiment.data is None:
-        detail = {**detail_of(first, view.drops).payload(), "algorithms": algorithms(first)}
-    return Shown(view, seeds, detail, f"{name}: {run.status}, read only; move a control to go back")
+    first = cut_down(run.select(run.seeds[0]))
+    view = view_of(run.select(run.seeds[0]))
+    seeds = [curve(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
+    words = f"{name}: {run.status}, read only; move a control to go back"
+    return Shown(view, seeds, shown_detail(first, view), words, f'run = icl.load("{path}")')
+
+
+def refuse_foreign_files(path: Path) -> None:
+    """A summary may name other files; only those of the run itself are opened."""
+    try:
+        summary = json.loads((path / "summary.json").read_text())
+        names = list(summary["files"])
+        spectra = [str(summary["config"].get(name, "")) for name in ("spectrum", "task_spectrum")]
+    except (ValueError, KeyError, AttributeError, TypeError, OSError):
+        return  # damaged: told by whoever reads it
+    for name in [*names, *(s for s in spectra if s.endswith(".npy"))]:
+        if name in spectra or not (path / name).resolve().is_relative_to(path.resolve()):
+            raise BadInput(f"summary.json: names {name[:80]!r}, which is not a file of the run")
+
+
+def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
+    """None for models and tasks whose weights have no picture in an eigenbasis."""
+    if run.model.kind not in ("merged", "separate") or run.experiment.data is not None:
+        return None
+    try:
+        return {**detail_of(run, view.drops).payload(), "algorithms": algorithms(run)}
+    except BadInput:
+        return None
 
 
 def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
@@ -109,27 +142,27 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
     experiment = sweep.experiment(**coordinates, **first)
     end = max((s["time"][-1] for s in seeds if s["time"]), default=1.0)
     levels = plateau_losses(experiment.task) if experiment.task.icl_fraction == 1 else np.array([1.0])
-    return Shown(empty_view(levels, end), seeds, None, f"{name}: a sweep, read only; move a control to go back")
+    words = f"{name}: a sweep, read only; move a control to go back"
+    return Shown(levels_only(levels, "", end), seeds, None, words, f'sweep = icl.load("{path}")')
 
 
 def curve(run: Run) -> dict[str, Any]:
-    time, loss = thinned(run)
-    return {"time": time, "loss": loss, "status": run.status}
+    return {"time": run.time.values.tolist(), "loss": run.loss.values.tolist(), "status": run.status}
 
 
 def view_of(run: Run) -> TheoryView:
-    """Theory from the run's own initial weights and moments, where there is one."""
+    """Theory from the run's own initial weights and moments, where there is one and it is quick."""
+    levels = plateau_losses(run.task) if run.task.icl_fraction == 1 else np.array([float(run.loss.values[0])])
+    end, samples = float(run.time.values[-1]), run.training.samples
+    if run.experiment.data is not None or LARGE < samples < np.inf:
+        return levels_only(levels, "", end)
     try:
         found: Prediction = compare_one(run, None).prediction
     except IclflowError as error:
-        levels = plateau_losses(run.task) if run.task.icl_fraction == 1 else np.array([float(run.loss.values[0])])
-        return empty_view(levels, float(run.time.values[-1]), str(error))
+        return levels_only(levels, str(error), end)
+    if not usable(found):
+        return levels_only(levels, "", end)
     time = times(found)
     return TheoryView(
         time, found.loss(time), found.levels, found.drop_times, found.directions, [""] * len(time), "", found
     )
-
-
-def empty_view(levels: np.ndarray, end: float = 1.0, note: str = "") -> TheoryView:
-    time = np.geomspace(max(end, 1e-3) * 1e-4, max(end, 1e-3), 50)
-    return TheoryView(time, None, levels, np.array([]), np.array([], int), [""] * 50, note, None)

@@ -14,6 +14,8 @@ def sentence(
     model: str, time: float, gains: Float[np.ndarray, " D"], places: int, drops: Float[np.ndarray, " m"]
 ) -> str:
     """From the gains of all components; `places` is how many the heads can hold, `drops` are predicted times."""
+    if not np.isfinite(gains).all():
+        return "training has diverged"
     dim, learned = len(gains), int(np.sum(gains > 0.5))
     moving = np.flatnonzero((gains > MOVING[0]) & (gains < MOVING[1]))
     coming = [t for t in drops if t > time]

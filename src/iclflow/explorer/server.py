@@ -78,7 +78,7 @@ def guard(server: Flask, own: set[str]) -> None:
         origin = request.headers.get("Origin")
         if origin is not None and origin.lower() not in origins:
             abort(403)
-        if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and not followed_link():
             abort(403)
         if request.method not in METHODS:
             abort(405)
@@ -90,6 +90,12 @@ def guard(server: Flask, own: set[str]) -> None:
             return Response(f"{error.code} {error.name}\n", error.code, mimetype="text/plain")
         logging.getLogger("iclflow").warning("request refused: %s: %s", type(error).__name__, str(error)[:200])
         return Response("400 Bad Request\n", 400, mimetype="text/plain")
+
+
+def followed_link() -> bool:
+    """Whether a person has clicked a link to the page; framing it is denied elsewhere."""
+    modes = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
+    return request.method == "GET" and request.path == "/" and modes == ("navigate", "document")
 
 
 def serve(port: int, saved: Path | None, opened: Any = lambda url: None) -> None:

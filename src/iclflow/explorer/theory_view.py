@@ -1,4 +1,7 @@
-"""What theory says of a state, at once: levels, curve, drops, value weights, words. Tens of milliseconds."""
+"""What theory says of a state, at once: levels, curve, drops, value weights, words.
+
+Tens of milliseconds for most states, a second or more for many heads of high rank.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,11 +15,13 @@ from iclflow.explorer.sentence import sentence
 from iclflow.explorer.state import State
 from iclflow.prediction import Prediction, predict
 from iclflow.theory.landscape import plateau_losses
+from iclflow.units import to_paper_weights
 
-__all__ = ["TheoryView", "theory_view"]
+__all__ = ["TheoryView", "levels_only", "payload", "theory_view", "times", "usable"]
 
 POINTS = 240
-LARGE = 0.25  # initial weights from here on are not small
+LARGE = 0.25  # initial weights from here on are not small, in the paper's units
+NOT_SMALL = "theory assumes small initial weights; these are not"
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,26 @@ def theory_view(state: State) -> TheoryView:
     try:
         found = predict(task, model, init=training.init, init_law=training.init_law, seed=state.seed)
     except BadInput as error:
-        time = np.geomspace(0.1, 1e4, POINTS)
-        return TheoryView(time, None, levels, np.array([]), np.array([], int), [""] * POINTS, str(error), None)
+        return levels_only(levels, str(error))
+    if not usable(found):
+        return levels_only(levels, NOT_SMALL)
     time = times(found)
     places = state.heads * state.rank if state.model == "separate" else state.dim
     gains = [expected_gains(found, t, state) for t in time]
     words = [sentence(state.model, t, g, places, found.drop_times) for t, g in zip(time, gains, strict=True)]
     shown = levels[: len(found.levels)] if state.model == "separate" else found.levels
-    note = "theory assumes small initial weights; these are not" if state.init >= LARGE else ""
+    note = NOT_SMALL if to_paper_weights(task, model, state.init) >= LARGE else ""
     return TheoryView(time, found.loss(time), shown, found.drop_times, found.directions, words, note, found)
+
+
+def usable(found: Prediction) -> bool:
+    """Whether every drop comes after the start; from large weights theory can put some before it."""
+    return bool(len(found.drop_times) == 0 or (found.drop_times > 0).all())
+
+
+def levels_only(levels: Float[np.ndarray, " m"], note: str, end: float = 1e4) -> TheoryView:
+    time = np.geomspace(1e-5 * max(end, 1e-3), max(end, 1e-3), POINTS)
+    return TheoryView(time, None, levels, np.array([]), np.array([], int), [""] * POINTS, note, None)
 
 
 def times(found: Prediction) -> Float[np.ndarray, " T"]:
@@ -76,4 +92,5 @@ def expected_gains(found: Prediction, time: float, state: State) -> Float[np.nda
 
 def payload(view: TheoryView) -> dict[str, Any]:
     """What the page keeps of it."""
-    return {"time": view.time.tolist(), "sentences": view.sentences, "drops": view.drops.tolist()}
+    time, levels = view.time.tolist(), [float(view.levels.min()), float(view.levels.max())]
+    return {"time": time, "sentences": view.sentences, "drops": view.drops.tolist(), "levels": levels}

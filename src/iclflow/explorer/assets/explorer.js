@@ -15,7 +15,7 @@
     for (const id of ["loss", "gains", "values"]) {
       const plot = graph(id);
       if (!plot || !plot._fullLayout) continue;
-      if (!plot.cursorTime) plot.on("plotly_afterplot", () => moveLine(plot));
+      if (plot.cursorTime === undefined) plot.on("plotly_afterplot", () => moveLine(plot));
       plot.cursorTime = time;
       moveLine(plot);
     }
@@ -52,7 +52,7 @@
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     iclflow: {
       readouts: (heads, rank, dim, context, exponent, init, lr, noise, tasks, samples, seeds, seed) => {
-        const power = (x) => (10 ** Number(x)).toPrecision(2).replace(/\.?0+$/, "").replace(/\.?0+e/, "e");
+        const power = (x) => (10 ** Number(x)).toPrecision(2);
         return [heads, rank, dim, context, Number(exponent).toFixed(2), String(Number(power(init))),
           String(Number(power(lr))), Number(noise).toFixed(2), Number(tasks).toFixed(1),
           String(Number((10 ** Number(samples)).toPrecision(2))), seeds, seed].map(String);
@@ -64,20 +64,33 @@
           spectrum === "free" ? "free d-" + dim : "free hidden"];
       },
       look: (cursor, detail, theory, first, second) => {
-        const data = detail && window.dash_clientside.callback_context.triggered.every((t) => !t.prop_id.startsWith("theory"))
-          ? detail : theory;
+        const data = detail || theory;  // a change takes the detail away until the new one is there
         if (!data || !data.time || !data.time.length) return [skip(), skip(), skip(), skip(), skip()];
-        const i = place(data, cursor), time = data.time[i];
+        const i = place(data, cursor), time = data.time[i], words = "t/τ = " + round(time);
         mark(time);
+        document.getElementById("cursor").setAttribute("aria-valuetext", words + ": " + data.sentences[i]);
         const names = data.algorithms && data.algorithms.length ? data.algorithms[i] : "…";
-        if (!data.maps) return [data.sentences[i], names, "t/τ = " + round(time), skip(), skip()];
+        if (!data.maps) return [data.sentences[i], names, words, skip(), skip()];
         const [one, two] = Object.keys(data.maps);
-        return [data.sentences[i], names, "t/τ = " + round(time), drawn(first, titles[one], data.maps[one][i]),
+        return [data.sentences[i], names, words, drawn(first, titles[one], data.maps[one][i]),
           drawn(second, titles[two], data.maps[two][i])];
+      },
+      axes: (which, figure, theory) => {
+        if (!figure || !theory || !theory.time) return skip();
+        const ends = figure.data.map((trace) => (trace.x && trace.x.length ? Number(trace.x[trace.x.length - 1]) : 0));
+        const high = Math.max(theory.time[theory.time.length - 1], ...ends), [low, top] = theory.levels;
+        const axis = (old, log, from, to, start) => Object.assign({}, old, { type: log ? "log" : "linear",
+          range: log ? [Math.log10(from), Math.log10(to)] : [start, to], autorange: false });
+        const loss = which.includes("loss");
+        const layout = Object.assign({}, figure.layout, {
+          xaxis: axis(figure.layout.xaxis, which.includes("time"), theory.time[0], high, 0),
+          yaxis: axis(figure.layout.yaxis, loss, 0.7 * low, (loss ? 1.2 : 1.08) * top, 0) });
+        return { data: figure.data, layout: layout };
       },
       film: (_, cursor) => (Number(cursor) >= 1000 ? 0 : Math.min(1000, Number(cursor) + 8)),
       play: (_, stopped) => {
         document.getElementById("play").setAttribute("aria-pressed", String(stopped));
+        document.getElementById("sentence").setAttribute("aria-live", stopped ? "off" : "polite");  // not ten times a second
         return [!stopped, stopped ? "Pause" : "Play"];
       },
       clicked: (click, detail) => {
@@ -86,7 +99,9 @@
         return Math.round((distance.indexOf(Math.min(...distance)) / (detail.time.length - 1)) * 1000);
       },
       address: (query) => {
-        if (query !== null && query !== undefined) window.history.replaceState(null, "", window.location.pathname + query);
+        if (query === null || query === undefined) return skip();
+        window.history.replaceState(null, "", window.location.pathname + query);
+        for (const id of ["preset", "saved"]) window.dash_clientside.set_props(id, { value: null });  // can be chosen again
         return skip();
       },
       copy: (link, command, python, line, code) => {

@@ -75,6 +75,13 @@ def test_an_existing_sweep_is_only_resumed_when_asked_and_unchanged(file, done, 
     assert code == 2
 
 
+def test_what_is_left_is_what_a_resumed_sweep_will_take(file, done, capsys):
+    (done / "runs" / "000001.json").unlink()
+    code, out, _ = call(capsys, "sweep", file, "--out", done, "--workers", 0, "--resume")
+    assert code == 0
+    assert out.startswith(f"{file}: 1 runs, about ")
+
+
 def test_a_strange_directory_is_left_alone(file, tmp_path, capsys):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("years of work")

@@ -5,8 +5,17 @@ import time
 import pytest
 
 from iclflow.errors import NoRoom
-from iclflow.sweeps import announce
-from iclflow.sweeps.estimate import disk_bytes, duration, estimate, refuse_if_full, size
+from iclflow.sweeps import announce, expected
+from iclflow.sweeps.estimate import (
+    MOST_ASKED,
+    UNKNOWN_STEPS,
+    disk_bytes,
+    duration,
+    estimate,
+    refuse_if_full,
+    settling_steps,
+    size,
+)
 from iclflow.sweeps.runner import Tally
 from iclflow.sweeps.sweep_file import grid_from
 
@@ -27,6 +36,27 @@ def test_lines_are_few_and_the_last_run_has_one(capsys):
         for done in range(1, 1001):
             tell(done, 0)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_estimate_of_a_run_without_steps_follows_the_drop_that_theory_expects():
+    slow, fast = (
+        grid_from({"base": {"model": "merged", "samples": 500, "init": init, "lr": 1e-4}}).points_of_grid[0]
+        for init in (1e-6, 1e-1)
+    )
+    assert settling_steps(slow) > 3 * settling_steps(fast)
+    same = {"model": "merged", "samples": 500, "init": 1e-3}
+    few, many = (settling_steps(grid_from({"base": {**same, "lr": lr}}).points_of_grid[0]) for lr in (0.02, 0.01))
+    assert many == pytest.approx(2 * few)
+    softmax = grid_from({"base": {"softmax": True, "samples": 500, "lr": 0.1}}).points_of_grid[0]
+    assert settling_steps(softmax) == UNKNOWN_STEPS
+
+
+def test_theory_is_asked_at_a_few_points_of_a_large_grid(monkeypatch):
+    asked = []
+    monkeypatch.setattr(expected, "expected_of", lambda e: asked.append(e))
+    axis = {"from": 0.01, "to": 0.9, "count": 500}
+    estimate(grid_from({"base": {"model": "merged", "samples": 500, "lr": 0.1}, "axes": {"init": axis}}), 2)
+    assert len(asked) == MOST_ASKED
 
 
 def test_silence_when_not_asked(capsys):

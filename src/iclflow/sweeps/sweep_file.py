@@ -185,7 +185,7 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
         raise BadInput(f"{where}.from: {first} must be greater than 0 in a log range")
     values = (np.geomspace if log else np.linspace)(float(first), float(last), count)
     if not whole:
-        return [first, *(rounded(v) for v in values[1:-1]), last]
+        return [float(first), *(rounded(v) for v in values[1:-1]), float(last)]
     near = [first, *(int(v) for v in np.round(values[1:-1])), last]
     if len(set(near)) < count or (not log and not np.array_equal(near, values)):
         raise BadInput(f"{where}.count: {count} values from {first} to {last} are not different whole numbers")

@@ -16,15 +16,14 @@ from iclflow.sweeps.store import FULL, WORK, Store, open_store
 
 __all__ = ["MOST_TRIES", "compute", "do_run", "introduce", "single_thread"]
 
-
-class OtherData(BadInput):
-    """The data file is gone, or is not the one that the sweep began with."""
-
-
 MOST_TRIES = 3
 MOST_SHAPES = 32  # compiled programs kept, roughly
 THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+class OtherData(BadInput):
+    """The data file is gone, or is not the one that the sweep began with."""
 
 
 def single_thread(environment: dict[str, str]) -> dict[str, str]:

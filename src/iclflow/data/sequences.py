@@ -208,10 +208,9 @@ def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
 def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> Float[np.ndarray, "P N+1 E"]:
     """The very sequences that `train(task, .., samples=samples, seed=seed)` trains on, rows `[x, y]`, the query last.
 
-        >>> from iclflow.config import Task
-    from iclflow.cores import threads
-        >>> sample(Task(dim=2, context=5), 100).shape
-        (100, 6, 3)
+    >>> from iclflow.config import Task
+    >>> sample(Task(dim=2, context=5), 100).shape
+    (100, 6, 3)
     """
     if samples < 2:
         raise BadInput(f"samples: {samples} must be at least 2")

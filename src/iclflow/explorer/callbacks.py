@@ -229,11 +229,13 @@ def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
         Held("client", "data"),
         prevent_initial_call=True,
     )
-    def saved_chosen(number: Any, axes: Any, client: Any) -> Any:
-        shown = saved.show(number)
-        if shown is None:
+    def saved_chosen(number: Any, axes: Any, name: Any) -> Any:
+        if number is None:  # nothing is chosen any more, since a control was moved
             raise PreventUpdate
-        jobs.enter(str(client))
+        client, ticket = jobs.enter(str(name))
+        shown = saved.show(number)
+        if shown is None or client.ticket != ticket:
+            raise PreventUpdate
         loss = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
         loss["data"] = loss_lines(shown.view, shown.seeds)
         if shown.detail is None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.cli import main
+from commands import call
 
 SMALL = [
     "train",
@@ -28,13 +28,6 @@ SMALL = [
     "--steps",
     "10",
 ]
-
-
-def call(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return left.value.code, out, err
 
 
 def test_a_run_is_made_saved_and_told_in_a_line(capsys, tmp_path):

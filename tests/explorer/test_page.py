@@ -281,7 +281,7 @@ def test_a_saved_run_is_shown_read_only_and_left_again(page, address, saved):
     assert "icl.load" in page.inner_text("#python")
     with page.expect_download() as waiting:
         page.click("#save-csv")
-    last = [row for row in waiting.value.path().read_text().splitlines() if row.startswith("seed 0")][-1]
+    last = [row for row in waiting.value.path().read_text().splitlines() if row.startswith("seed 3")][-1]
     assert float(last.split(",")[2]) == pytest.approx(float(run.loss[-1]), rel=1e-5)
     move(page, "heads", 6)
     expect_theory(page, live.with_(heads=6))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import commands
 import hand_built
 import iclflow as icl
-from iclflow.cli import main
 from iclflow.theory.algorithm import plateau_matrix
 
 TASK = icl.Task(dim=4, context=31)
@@ -23,10 +23,7 @@ FLAGS = ["--dim", "4", "--context", "31"]
 
 
 def call(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main(["probe", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return left.value.code, out, err
+    return commands.call(capsys, "probe", *arguments)
 
 
 def written(path, weights, prefix=""):

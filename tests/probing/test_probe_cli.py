@@ -9,18 +9,11 @@ import pytest
 
 import hand_built
 import iclflow as icl
-from iclflow.cli import main
+from commands import call
 from iclflow.data.sequences import Law, fresh
 from iclflow.theory.algorithm import plateau_matrix
 
 TASK = icl.Task(dim=4, context=31)
-
-
-def call(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return left.value.code, out, err
 
 
 @pytest.fixture

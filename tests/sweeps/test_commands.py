@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.cli import main
+from commands import call
 
 FILE = """\
 seeds = 2
@@ -23,13 +23,6 @@ samples = 40
 [axes]
 init = [0.1, 0.2]
 """
-
-
-def call(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return left.value.code, out, err
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, show_times, value_lines
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.saved import Saved
-from iclflow.explorer.state import State
+from iclflow.explorer.state import State, clamped
 from iclflow.explorer.theory_view import TheoryView, payload, theory_view
 
 __all__ = ["connect"]
@@ -116,10 +116,10 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         if not clicks or (job is None and shown is None):
             raise PreventUpdate
         if shown is not None:
-            text = as_csv(shown.view, shown.seeds, 0)
+            text = as_csv(shown.view, shown.seeds)
         else:
             assert job is not None
-            text = as_csv(theory_view(job.state), job.seeds, job.state.seed)
+            text = as_csv(theory_view(job.state), job.seeds)
         return {"filename": "iclflow.csv", "content": text, "type": "text/csv"}
 
     connect_saved(app, jobs, saved)
@@ -133,11 +133,11 @@ def read(settings: list[Any]) -> State:
 
 def notes_for(state: State, view: TheoryView, settings: list[Any]) -> list[str]:
     """What to know beside a control, in the order of `NOTED`."""
-    asked = dict(zip(ALL, settings, strict=True))["rank"]
+    asked = clamped("rank", dict(zip(ALL, settings, strict=True))["rank"], state.rank)
     notes = {
         "heads": room_for(state),
-        "rank": f"at most D: {state.rank} is used" if asked != state.rank else "",
-        "log_samples": "" if state.data == "population" else too_long(seconds_needed(state)),
+        "rank": f"at most D: {state.rank} is used" if asked > state.rank else "",
+        "log_samples": "" if state.data == "population" else sampling_note(seconds_needed(state)),
         "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
         "log_init": view.note if view.prediction is not None else "",
         "spectrum": view.note if view.prediction is None else "",
@@ -152,7 +152,7 @@ def room_for(state: State) -> str:
     return f"room for {places} of {state.dim} components" if places < state.dim else ""
 
 
-def too_long(seconds: float) -> str:
+def sampling_note(seconds: float) -> str:
     if seconds <= TOO_LONG:
         return f"about {max(seconds, 0.1):.1f} s a seed to sample; theory is the population's"
     return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
@@ -173,7 +173,7 @@ def news(job: Job, sent: int, log_time: bool) -> Any:
     view = theory_view(job.state)
     if len(seeds) > sent:
         loss = Patch()
-        loss["data"] = loss_lines(view, seeds, job.state.seed)
+        loss["data"] = loss_lines(view, seeds)
         show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
     if sent <= 0:
         detail = job.detail
@@ -208,9 +208,9 @@ def window(time: list[float], learned: list[int]) -> list[float]:
     return [float(np.log10(max(first, 1e-6))), float(np.log10(max(time[-1], 1e-5)))]
 
 
-def as_csv(view: TheoryView, seeds: list[dict[str, Any]], first: int) -> str:
+def as_csv(view: TheoryView, seeds: list[dict[str, Any]]) -> str:
     rows = ["curve,time,loss"]
-    rows += [f"seed {first + n},{t!r},{x!r}" for n, seed in enumerate(seeds)
+    rows += [f"seed {seed['seed']},{t!r},{x!r}" for seed in seeds
              for t, x in zip(seed["time"], seed["loss"], strict=True)]  # fmt: skip
     if view.loss is not None:
         rows += [f"theory,{t!r},{x!r}" for t, x in zip(view.time.tolist(), view.loss.tolist(), strict=True)]

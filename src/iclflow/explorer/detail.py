@@ -17,7 +17,7 @@ from iclflow.theory.landscape import directions
 from iclflow.thinning import kept_places
 from iclflow.units import to_paper_weights
 
-__all__ = ["Detail", "algorithms", "cut_down", "detail_of"]
+__all__ = ["Detail", "algorithms", "curve_of", "cut_down", "detail_of"]
 
 CURVE, RECORDS, FEWEST = 400, 120, 30
 NUMBERS = 200_000  # of all maps together: the browser has to hold them
@@ -61,6 +61,12 @@ def cut_down(run: Run) -> Run:
     return Run(
         run.experiment, run.curves.isel(step=steps), run.weights.isel(record=records), run.initial_weights, run.summary
     )
+
+
+def curve_of(run: Run) -> dict[str, Any]:
+    """The loss of a run that is cut down, as the page takes it."""
+    time, loss = run.time.values.tolist(), run.loss.values.tolist()
+    return {"seed": run.seeds[0], "time": time, "loss": loss, "status": run.status}
 
 
 def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:

@@ -113,14 +113,14 @@ class Jobs:
             job.done = True
 
     def simulate(self, job: Job) -> None:
-        from iclflow.explorer.detail import algorithms, detail_of
+        from iclflow.explorer.detail import algorithms, curve_of, detail_of
         from iclflow.explorer.theory_view import theory_view
 
         state, first, others = job.state, None, set()
         for number in range(state.seeds):
             self.check(job)
             run = self.run_of(job, number)
-            job.seeds.append({"time": run.time.values.tolist(), "loss": run.loss.values.tolist(), "status": run.status})
+            job.seeds.append(curve_of(run))
             if number == 0:
                 first = run
                 job.detail = detail_of(run, theory_view(state).drops).payload()

@@ -65,10 +65,10 @@ def theory_line(view: TheoryView) -> dict[str, Any]:
     return line("theory", view.time.tolist(), y, THEORY, zorder=1)
 
 
-def loss_lines(view: TheoryView, seeds: list[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+def loss_lines(view: TheoryView, seeds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Theory and a curve a seed, the first one last: thicker, and over the others."""
     curves = [
-        line(f"seed {first + i}", seed["time"], seed["loss"], look(i, 1.1 if i else 2.4))
+        line(f"seed {seed['seed']}", seed["time"], seed["loss"], look(i, 1.1 if i else 2.4))
         for i, seed in enumerate(seeds)
     ]
     return [theory_line(view), *curves[::-1]]

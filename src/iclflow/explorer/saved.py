@@ -11,7 +11,7 @@ import numpy as np
 
 from iclflow.comparison import compare_one
 from iclflow.errors import BadInput, IclflowError
-from iclflow.explorer.detail import algorithms, cut_down, detail_of
+from iclflow.explorer.detail import algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.theory_view import TheoryView, levels_only, times, usable
 from iclflow.prediction import Prediction
 from iclflow.run import Run
@@ -98,7 +98,7 @@ def show_run(path: Path, name: str) -> Shown:
     run = load_run(path)
     first = cut_down(run.select(run.seeds[0]))
     view = view_of(run.select(run.seeds[0]))
-    seeds = [curve(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
+    seeds = [curve_of(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
     words = f"{name}: {run.status}, read only; move a control to go back"
     return Shown(view, seeds, shown_detail(first, view), words, f'run = icl.load("{path}")')
 
@@ -136,7 +136,8 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
         one = data.isel(seed=i) if "seed" in data.dims else data
         time, loss = (np.asarray(one[n].values, float) if n in one else np.array([]) for n in ("curve_time", "loss"))
         good = np.isfinite(loss) & np.isfinite(time)
-        seeds.append({"time": time[good].tolist(), "loss": loss[good].tolist(), "status": "saved"})
+        seed = int(one["seed"]) if "seed" in one.coords else i
+        seeds.append({"seed": seed, "time": time[good].tolist(), "loss": loss[good].tolist(), "status": "saved"})
     coordinates = {a: sweep.data[a].values[i] for a, i in where.items() if a in sweep.data.coords}
     first = {} if "seed" not in sweep.data.dims else {"seed": sweep.data["seed"].values[0]}
     experiment = sweep.experiment(**coordinates, **first)
@@ -144,10 +145,6 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
     levels = plateau_losses(experiment.task) if experiment.task.icl_fraction == 1 else np.array([1.0])
     words = f"{name}: a sweep, read only; move a control to go back"
     return Shown(levels_only(levels, "", end), seeds, None, words, f'sweep = icl.load("{path}")')
-
-
-def curve(run: Run) -> dict[str, Any]:
-    return {"time": run.time.values.tolist(), "loss": run.loss.values.tolist(), "status": run.status}
 
 
 def view_of(run: Run) -> TheoryView:

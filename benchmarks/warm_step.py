@@ -9,8 +9,9 @@ import numpy as np
 import iclflow as icl
 from benchmarks.settings import Published
 from benchmarks.timing import first_call, smallest
-from iclflow.config import Experiment, Training
+from iclflow.config import Training
 from iclflow.engines.descent import RULES, advance
+from iclflow.experiment import Experiment
 from iclflow.training.plan import Plan
 
 __all__ = ["Ready", "experiment", "prepare", "seconds_per_step"]

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from iclflow.config import MODELS, Model
+from iclflow.models import Model
+from iclflow.models.base import KNOWN
 
 jax.config.update("jax_enable_x64", True)
 
@@ -30,7 +31,7 @@ class Golden(NamedTuple):
 
     @property
     def model(self) -> Model:
-        record = MODELS[self.meta["model"]]
+        record = KNOWN[self.meta["model"]]
         return record(**{name: self.meta[name] for name in record.model_fields})
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.comparison import Drop, crossing
+from iclflow.comparison.comparing import Drop, crossing
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.config import Experiment, Training
+from iclflow.config import Training
+from iclflow.experiment import Experiment
 
 BAD = [
     ({"dim": 0}, "dim: 0 must be at least 1"),

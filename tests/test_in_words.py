@@ -3,7 +3,7 @@
 import numpy as np
 
 import iclflow as icl
-from iclflow.in_words import account
+from iclflow.comparison.summary import account
 
 
 def test_drops_are_counted_and_theory_is_beside_them():

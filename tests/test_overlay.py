@@ -7,9 +7,9 @@ import pytest
 
 import iclflow as icl
 from iclflow.cli import app
-from iclflow.curves import read_curves
+from iclflow.comparison.curves import read_curves
+from iclflow.comparison.overlay import lay_over
 from iclflow.errors import BadInput
-from iclflow.overlay import lay_over
 from iclflow.units import clock_rate
 
 TASK = icl.Task(dim=4, context=31, normalize="none")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.config import Experiment, Training
-from iclflow.training.padding import can_be_padded
+from iclflow.config import Training
+from iclflow.experiment import Experiment
+from iclflow.training.padding import larger_model
 from iclflow.training.plan import Plan
 from iclflow.training.start import run_experiment
 
@@ -35,7 +36,7 @@ def test_what_does_not_fit_is_trained_as_it_is(change, quiet):
     experiment = Experiment.from_flat(told)
     plan = Plan(experiment)
     weights = plan.initial(0)
-    assert not can_be_padded(plan.loss(0, weights, plan.blocks(weights), lambda share, words: None))
+    assert larger_model(plan.loss(0, weights, plan.blocks(weights), lambda share, words: None)) is None
     plain, roomy = (run_experiment(experiment, roomy=room) for room in (False, True))
     np.testing.assert_array_equal(plain.loss, roomy.loss)
 

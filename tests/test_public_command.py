@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow import public_command
-from iclflow.public_command import experiment_of, file_name, main, parser
+from iclflow.cli import public
+from iclflow.cli.public import experiment_of, file_name, main, parser
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = {
@@ -87,7 +87,7 @@ def test_value_weights_are_tracked_for_every_model(model, tmp_path, monkeypatch)
 
 def test_show_leaves_a_figure_where_there_is_no_screen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(public_command, "has_screen", lambda: False)
+    monkeypatch.setattr(public, "has_screen", lambda: False)
     assert run("--model attnM --head 2 --epoch 20 --trainset 100 --show --track") == 0
     [file] = tmp_path.iterdir()
     assert file.suffix == ".png"

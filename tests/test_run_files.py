@@ -8,8 +8,10 @@ import pytest
 import xarray as xr
 
 import iclflow as icl
-from iclflow import run_files, whole_directory
-from iclflow.weight_files import read_weights, write_tensors
+from iclflow.results import writing
+from iclflow.results.tensors import write_tensors
+from iclflow.results.weights import read_weights
+from iclflow.system import atomic
 
 TASK = icl.Task(dim=2, context=5)
 
@@ -42,7 +44,7 @@ def test_a_saved_run_comes_back_without_loss(run, runs, tmp_path):
 def test_existing_results_are_kept_unless_asked(run, tmp_path):
     run.save(tmp_path / "a")
     before = (tmp_path / "a" / "summary.json").read_bytes()
-    with pytest.raises(icl.BadInput, match="exists; choose another directory or give --overwrite"):
+    with pytest.raises(icl.BadInput, match="exists; choose another directory, or overwrite it"):
         run.save(tmp_path / "a")
     assert (tmp_path / "a" / "summary.json").read_bytes() == before
     run.save(tmp_path / "a", overwrite=True)
@@ -68,7 +70,7 @@ def test_a_failed_write_leaves_nothing_behind(run, tmp_path, monkeypatch):
     def full_disk(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run_files, "write_tensors", full_disk)
+    monkeypatch.setattr(writing, "write_tensors", full_disk)
     for target, overwrite in (("new", False), ("old", True)):
         with pytest.raises(icl.NoRoom, match="No space left"):
             run.save(tmp_path / target, overwrite)
@@ -80,7 +82,7 @@ def test_an_interrupted_write_is_never_taken_for_a_run(run, tmp_path, monkeypatc
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(whole_directory, "force_to_disk", stop)
+    monkeypatch.setattr(atomic, "force_to_disk", stop)
     with pytest.raises(KeyboardInterrupt):
         run.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from iclflow.comparison.plateaus import find_drops, find_plateaus
 from iclflow.errors import BadInput
-from iclflow.staircase_detection import find_drops, find_plateaus
 
 GRIDS = ("even", "log")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.config import Experiment
+from iclflow.experiment import Experiment
 
 TASK = icl.Task(dim=3, context=8)
 SMALL = {"samples": 50, "lr": 0.05, "steps": 40, "init": 0.3}

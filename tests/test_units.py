@@ -5,8 +5,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from iclflow import units
-from iclflow.config import MLP, Merged, Separate, Task
+from iclflow.config import Task
 from iclflow.errors import BadInput
+from iclflow.models import MLP, Merged, Separate
 
 N, D, HEADS = 5, 3, 2
 SCALE = {"context": 1 / N, "tokens": 1 / (N + 1), "none": 1.0}

@@ -7,19 +7,20 @@ verb is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from iclflow.config import MLP, Merged, Separate, Task
+from iclflow.config import Task, Training
 from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
+from iclflow.models import MLP, Merged, Model, Separate
 
 if TYPE_CHECKING:
     from iclflow import figures, theory
-    from iclflow.comparison import compare
+    from iclflow.comparison.comparing import compare
+    from iclflow.comparison.prediction import predict
     from iclflow.data.sequences import sample
-    from iclflow.opening import load
-    from iclflow.prediction import predict
+    from iclflow.paper.runner import reproduce
     from iclflow.probing import probe
-    from iclflow.reproduction import reproduce
-    from iclflow.run import Run
-    from iclflow.sweeps.runner import sweep
+    from iclflow.results.run import Run
+    from iclflow.sweeps.load import load
+    from iclflow.sweeps.sweep import sweep
     from iclflow.training import resume, train
     from iclflow.versions import cite
 
@@ -29,10 +30,12 @@ __all__ = [
     "DamagedStore",
     "IclflowError",
     "Merged",
+    "Model",
     "NoRoom",
     "Run",
     "Separate",
     "Task",
+    "Training",
     "cite",
     "compare",
     "figures",
@@ -49,16 +52,16 @@ __all__ = [
 
 ROOMS = ("figures", "theory")
 VERBS = {
-    "Run": ("iclflow.run", "Run"),
+    "Run": ("iclflow.results.run", "Run"),
     "cite": ("iclflow.versions", "cite"),
-    "compare": ("iclflow.comparison", "compare"),
-    "load": ("iclflow.opening", "load"),
-    "predict": ("iclflow.prediction", "predict"),
+    "compare": ("iclflow.comparison.comparing", "compare"),
+    "load": ("iclflow.sweeps.load", "load"),
+    "predict": ("iclflow.comparison.prediction", "predict"),
     "probe": ("iclflow.probing", "probe"),
-    "reproduce": ("iclflow.reproduction", "reproduce"),
+    "reproduce": ("iclflow.paper.runner", "reproduce"),
     "resume": ("iclflow.training", "resume"),
     "sample": ("iclflow.data.sequences", "sample"),
-    "sweep": ("iclflow.sweeps.runner", "sweep"),
+    "sweep": ("iclflow.sweeps.sweep", "sweep"),
     "train": ("iclflow.training", "train"),
 }
 

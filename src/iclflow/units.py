@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Model, Task
+from iclflow.config import Task
 from iclflow.errors import BadInput
+from iclflow.models import Model
 
 __all__ = ["Converted", "clock_rate", "convert", "descent_lag", "to_paper_weights", "weight_factor"]
 
@@ -39,7 +40,7 @@ class Converted(NamedTuple):
 def clock_rate(task: Task, model: Model) -> float:
     r"""$t/\tau$ that passes in one step of unit learning rate [`clock`].
 
-    >>> from iclflow.config import Merged, Task
+    >>> from iclflow import Merged, Task
     >>> clock_rate(Task(), Merged()), clock_rate(Task(normalize="none"), Merged())
     (2.0, 62.0)
     """
@@ -58,8 +59,9 @@ def to_paper_weights(
 
 
 def native_factor(task: Task, model: Model, power: int) -> float:
-    rescaled = task.normalize == "none" and not model.softmax
-    return float(task.context) ** (power / model.degree) if rescaled else 1.0
+    if task.normalize != "none" or model.degree is None:
+        return 1.0
+    return float(task.context) ** (power / model.degree)
 
 
 def weight_factor(task: Task, model: Model, to: str) -> float:
@@ -67,8 +69,8 @@ def weight_factor(task: Task, model: Model, to: str) -> float:
     if to not in NORMALISERS:
         raise BadInput(f"to: {to!r} must be one of {', '.join(NORMALISERS)}")
     start = task.normalize or "context"
-    if model.softmax:
-        raise BadInput(f"to: {to!r} has no meaning with softmax, which has scale 1 whatever normalize says")
+    if model.degree is None:
+        raise BadInput(f"to: {to!r} has no meaning with {model.describe()}, whose weights do not absorb a scale")
     if start == to:
         return 1.0
     if task.prefix_loss:
@@ -91,7 +93,7 @@ def convert(
     Step `k` of one run is step `k` of the other. `time` is each normalisation's own clock: it agrees between
     `context` and `none`, whose clock counts in the paper's units already, and differs for `tokens`.
 
-    >>> from iclflow.config import Merged, Task
+    >>> from iclflow import Merged, Task
     >>> convert(Task(context=4, normalize="none"), Merged(), "context", lr=0.1, init=1e-3)
     Converted(lr=0.4, init=0.002, time=None)
     """
@@ -113,4 +115,6 @@ def descent_lag(model: Model, initial: float, half: float) -> float:
     """
     if not 0 < initial <= half:
         raise BadInput(f"initial: {initial} must be positive and at most half = {half}")
+    if model.degree is None:
+        raise BadInput(f"model: {model.describe()} has no law of growth that its lag could be read from")
     return float((model.degree - 1) / 2 * np.log(half / initial))

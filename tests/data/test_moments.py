@@ -7,14 +7,15 @@ import pytest
 
 import iclflow as icl
 import twin
+from iclflow.data.features import features
 from iclflow.data.moments import Moments
 from iclflow.data.population import population_moments
-from iclflow.data.sampled import features, sampled_moments
+from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import Law, Sample, gathered
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.models import kind, take
 from iclflow.models.initial import initial_weights
+from iclflow.models.parts import take
 
 VARIANTS = [
     {},
@@ -33,7 +34,7 @@ VARIANTS = [
 
 
 def weights_for(model, task, scale=0.6, seed=0):
-    return initial_weights(model, task.dim, task.out_dim, "random", scale, seed, np.eye(task.dim), np.eye(task.dim))
+    return initial_weights(model, task, "random", scale, seed, covariances(task))
 
 
 def per_sequence_products(data, task, theta, normalize):
@@ -53,8 +54,8 @@ def test_population_loss_lies_within_five_standard_errors_of_monte_carlo(options
     normalize = task.normalize or "context"
     moments = population_moments(task, normalize, "all")
     model = icl.Merged(heads=3)
-    part = take(model, weights_for(model, task), task.dim, "all")
-    theta = np.asarray(moments.fold(kind(model).theta(part)))
+    part = take(model, weights_for(model, task), task, "all")
+    theta = np.asarray(moments.fold(model.theta(part)))
     data = gathered(Sample(Law.of(task), 60_000, (9,), whiten=False))
     errors = per_sequence_products(data, task, theta, normalize)
     exact = float(MomentLoss(moments, (), None, model).loss(part))
@@ -125,7 +126,7 @@ def test_sampled_moments_give_the_slow_twins_loss():
         model = icl.Separate(heads=2, rank=2)
         weights = weights_for(model, task)
         moments = sampled_moments(sample, "tokens", task.prefix_loss, "all")
-        value = float(MomentLoss(moments, (), None, model).loss(take(model, weights, 2, "all")))
+        value = float(MomentLoss(moments, (), None, model).loss(take(model, weights, icl.Task(dim=2), "all")))
         slow = twin.loss(weights, gathered(sample), 2, "tokens", prefix_loss=task.prefix_loss)
         assert value == pytest.approx(slow, rel=1e-12)
 

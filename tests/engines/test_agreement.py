@@ -7,14 +7,17 @@ import pytest
 
 import iclflow as icl
 import twin
-from iclflow.config import MODELS, Experiment, Task, Training
+from iclflow.config import Task, Training
 from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.spectrum import covariances
+from iclflow.engines.minimum import stable_step
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.engines.reach import stable_step
 from iclflow.engines.token_loss import TokenLoss
-from iclflow.models import take, vector_mask
+from iclflow.experiment import Experiment
+from iclflow.models.base import KNOWN
 from iclflow.models.initial import initial_weights
+from iclflow.models.parts import take, vector_mask
 
 COUNT = 50
 
@@ -25,7 +28,7 @@ def mixed(number: int) -> tuple[Task, object, dict]:
     pick = lambda *choices: choices[rng.integers(len(choices))]
     dim = int(rng.integers(2, 9))
     kind = pick("merged", "separate", "separate", "mlp")
-    record = MODELS[kind]
+    record = KNOWN[kind]
     sizes = {"heads": int(rng.integers(1, 9)), "rank": int(rng.integers(1, dim + 1))}
     model = record(**{name: size for name, size in sizes.items() if name in record.model_fields})
     noise = float(pick(0.0, 0.0, 0.3))
@@ -80,12 +83,12 @@ def test_hand_written_gradients_match_automatic_ones(number):
     task, model, settings = mixed(number)
     sample = Sample(Law.of(task), settings["samples"], (number,), settings["whiten"])
     blocks = "label" if model.kind == "mlp" else "all"
-    weights = initial_weights(model, task.dim, task.out_dim, "random", 0.5, number, np.eye(task.dim), np.eye(task.dim))
-    part = take(model, weights, task.dim, blocks)
-    mask = vector_mask(model, weights, task.dim, blocks) if settings["freeze_vectors"] else None
+    weights = initial_weights(model, task, "random", 0.5, number, covariances(task))
+    part = take(model, weights, task, blocks)
+    mask = vector_mask(model, task, blocks) if settings["freeze_vectors"] else None
     moments = sampled_moments(sample, task.normalize, task.prefix_loss, blocks)
     by_moments = MomentLoss(moments, (), mask, model)
-    by_tokens = TokenLoss(weights, gathered(sample), (), mask, model, task.dim, task.normalize, task.prefix_loss)
+    by_tokens = TokenLoss(weights, gathered(sample), (), mask, model, task)
     value, gradient = by_moments.loss_and_gradient(part)
     leaves = jax.tree.map(jnp.asarray, part)
     automatic = jax.jit(jax.grad(lambda w: by_moments.loss(w)))(leaves)
@@ -112,13 +115,13 @@ TWINS = [
 
 @pytest.mark.parametrize(("kind", "sizes", "options"), TWINS)
 def test_engines_repeat_the_slow_twin(kind, sizes, options, quiet):
-    model, task = MODELS[kind](**sizes), icl.Task(dim=2, context=3, **options)
+    model, task = KNOWN[kind](**sizes), icl.Task(dim=2, context=3, **options)
     sequences = gathered(Sample(Law.of(task), 5, (3,), whiten=True))
     run_on = lambda engine: icl.train(
         icl.Task(normalize=task.normalize, prefix_loss=task.prefix_loss, out_dim=task.out_dim),
         model, data=sequences, init=0.4, init_law="random", lr=0.2, steps=12, seed=5, engine=engine,
     )  # fmt: skip
-    normalize = task.normalize or ("none" if model.softmax else "context")
+    normalize = model.normalize(task)
     first = run_on("tokens")
     losses, final = twin.descend(
         first.initial_weights,
@@ -128,9 +131,9 @@ def test_engines_repeat_the_slow_twin(kind, sizes, options, quiet):
         0.2,
         12,
         prefix_loss=task.prefix_loss,
-        softmax=model.softmax,
+        softmax=not model.linear,
     )
-    for run in [first] if model.softmax else [first, run_on("moments")]:
+    for run in [first, run_on("moments")] if model.linear else [first]:
         assert np.abs(run.loss.values - losses).max() <= 1e-10 * losses[0]
         for name, array in final.items():
             assert np.abs(run.final_weights[name] - array).max() <= 1e-10

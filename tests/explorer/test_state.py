@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iclflow as icl
-from iclflow.cli.train import parts
-from iclflow.config import Experiment
+from iclflow.experiment import Experiment
 from iclflow.explorer.detail import cut_down
-from iclflow.explorer.jobs import Jobs, seconds_needed
+from iclflow.explorer.jobs import Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.sentence import sentence
 from iclflow.explorer.state import CHOICES, RANGES, State
 from iclflow.explorer.theory_view import theory_view
+from iclflow.training.cost import draw_seconds
+from iclflow.training.inputs import inputs_from_flat
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30), st.lists(st.floats(), max_size=20),
@@ -55,9 +56,8 @@ def test_the_command_and_the_python_are_the_run_on_screen(name):
     words = shlex.split(state.command())
     assert words[:2] == ["iclflow", "train"]
     told = dict(zip((w[2:].replace("-", "_") for w in words[2::2]), words[3::2], strict=True))
-    task, model, training, _ = parts(told, None)
     wanted = state.experiment()
-    assert (task, model, wanted.training.replace(**training)) == (wanted.task, wanted.model, wanted.training)
+    assert inputs_from_flat(told).experiment == wanted
     names: dict = {}
     code = state.python().replace("icl.train(", "dict(").replace("task, model, ", "a=task, b=model, ")
     code = code.replace("icl.compare(run)", "")
@@ -135,7 +135,7 @@ def wait(job, seconds=120.0, looking=True):
 
 def test_a_large_sample_is_known_to_take_long():
     cheap, dear = (State.read({"data": "sample", "dim": d, "log_samples": 5, "context": 64}) for d in (3, 16))
-    assert seconds_needed(cheap) < 4 < seconds_needed(dear)
+    assert draw_seconds(cheap.experiment()) < 4 < draw_seconds(dear.experiment())
     assert cheap.rule == "descent"
 
 
@@ -153,7 +153,8 @@ def test_a_large_sample_is_known_to_take_long():
     ],
 )
 def test_the_sentence_says_what_happens(model, gains, places, words):
-    assert sentence(model, 5.0, np.array(gains), places, np.array([1.0, 7.0, 9.0])) == words
+    drops, most = np.array([1.0, 7.0, 9.0]), min(places, 4)
+    assert sentence(model == "separate", 5.0, np.array(gains), most, drops) == words
 
 
 def test_theory_is_there_where_there_is_one_and_says_why_not_elsewhere():

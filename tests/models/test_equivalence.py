@@ -8,7 +8,6 @@ import pytest
 import iclflow as icl
 from iclflow.data.sequences import Law, Sample, gathered
 from iclflow.data.spectrum import covariances
-from iclflow.engines.token_loss import prediction
 from iclflow.models import equivalence
 from iclflow.models.initial import initial_weights
 
@@ -24,7 +23,7 @@ def cubic(sequences):
 
 
 def draw(model, law="entry", init=0.4):
-    return initial_weights(model, 3, 1, law, init, 0, np.eye(3), np.eye(3))
+    return initial_weights(model, TASK, law, init, 0, covariances(TASK))
 
 
 def descend(loss, weights):
@@ -78,7 +77,9 @@ def test_outputs_agree(case):
     network = jax.tree.map(jnp.asarray, to_network(weights))
     sequences = gathered(Sample(Law.of(TASK), 10, (5,)))
     for sequence, z in zip(sequences, cubic(sequences)[0], strict=True):
-        attention = prediction(model, weights, sequence, 3, "context")[0]
+        hidden = np.array(sequence)
+        hidden[-1, 3] = 0
+        attention = model.predict(weights, hidden, TASK.replace(context=len(sequence) - 1))[0]
         assert float(output(network, z)) == pytest.approx(float(attention), rel=1e-12, abs=1e-15)
 
 

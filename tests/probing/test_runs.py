@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.staircase_detection import find_plateaus
+from iclflow.comparison.plateaus import find_plateaus
 
 
 def middles(run):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from iclflow.sweeps.store import open_store
+from iclflow.sweeps.store.protocol import open_store
 
 
 def commit(path: Path) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from iclflow.errors import DamagedStore
-from iclflow.sweeps.checking import check
-from iclflow.sweeps.store import Store, is_sweep, open_store
+from iclflow.sweeps.store.check import check
+from iclflow.sweeps.store.protocol import Store, is_sweep, open_store
 
 FULL = os.environ.get("ICLFLOW_RELIABILITY") == "full"
 PROGRAM = [sys.executable, "-m", "iclflow"]

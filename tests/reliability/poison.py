@@ -2,7 +2,7 @@
 
 import os
 
-from iclflow.sweeps import work
+from iclflow.sweeps.workers import tasks as work
 
 if not hasattr(work, "harmless"):  # a worker may load this more than once
     work.harmless = work.compute

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from iclflow.sweeps.runner import grid_of
-from iclflow.sweeps.store import make_store
-from iclflow.sweeps.work import do_run
+from iclflow.sweeps.store.protocol import make_store
+from iclflow.sweeps.sweep import grid_of
+from iclflow.sweeps.workers.tasks import do_run
 
 
 def resident() -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import iclflow as icl
-from iclflow.sweeps.runner import run_grid
-from iclflow.sweeps.store import WORK
+from iclflow.sweeps.store.protocol import WORK
+from iclflow.sweeps.sweep import run_grid
 from iclflow.sweeps.sweep_file import read_grid
-from iclflow.sweeps.work import MOST_TRIES
+from iclflow.sweeps.workers.tasks import MOST_TRIES
 from reliability.harness import (
     count,
     disturbed,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from iclflow.errors import IclflowError
-from iclflow.sweeps.checking import check, repair
-from iclflow.sweeps.gathered import gather
-from iclflow.sweeps.runner import run_grid
-from iclflow.sweeps.store import open_store
+from iclflow.sweeps.results import gather
+from iclflow.sweeps.store.check import check, repair
+from iclflow.sweeps.store.protocol import open_store
+from iclflow.sweeps.sweep import run_grid
 from iclflow.sweeps.sweep_file import read_grid
 from reliability.harness import count, finished, run, tiny
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.sweeps.runner import run_grid
+from iclflow.sweeps.sweep import run_grid
 from iclflow.sweeps.sweep_file import read_grid
 from reliability.harness import FULL, count, disturbed, finished, run, start, tiny, until, whole
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from iclflow.errors import DamagedStore
-from iclflow.sweeps.runner import run_grid
+from iclflow.sweeps.sweep import run_grid
 from iclflow.sweeps.sweep_file import read_grid
 from reliability import naive_writer
 from reliability.harness import count, finished, gone, kill_group, start, tiny, whole, workers_of

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iclflow.sweeps.gathered import gather
-from iclflow.sweeps.runner import grid_of
-from iclflow.sweeps.store import make_store, open_store
-from iclflow.sweeps.work import do_run
+from iclflow.sweeps.results import gather
+from iclflow.sweeps.store.protocol import make_store, open_store
+from iclflow.sweeps.sweep import grid_of
+from iclflow.sweeps.workers.tasks import do_run
 from reliability import committer
 from reliability.harness import FULL, until, whole
 

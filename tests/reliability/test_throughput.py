@@ -5,9 +5,9 @@ import time
 import numpy as np
 
 import iclflow as icl
-from iclflow.cores import cores
-from iclflow.sweeps.runner import grid_of
-from iclflow.sweeps.store import make_store
+from iclflow.sweeps.store.protocol import make_store
+from iclflow.sweeps.sweep import grid_of
+from iclflow.system.cores import cores
 from reliability.harness import only_full, run
 
 FIGURE_1 = """\

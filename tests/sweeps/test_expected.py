@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from iclflow.config import Experiment
-from iclflow.sweeps.expected import expected_of, expected_quantity
+from iclflow.experiment import Experiment
+from iclflow.sweeps.forecast import expected_of, expected_quantity
 
 BASE = {"dim": 4, "context": 31, "init": 1e-2, "lr": 0.01, "steps": 10}
 

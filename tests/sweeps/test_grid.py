@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from iclflow.config import Experiment
 from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
 from iclflow.sweeps.grid import Grid, difference
 from iclflow.sweeps.sweep_file import grid_from
 

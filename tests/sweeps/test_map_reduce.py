@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.config import Experiment
 from iclflow.data.sampled import sampled_moments
-from iclflow.sweeps import blocks, map_reduce, sharing
-from iclflow.sweeps.crew import Cluster
+from iclflow.experiment import Experiment
+from iclflow.sweeps.workers import blocks, map_reduce, sharing
+from iclflow.sweeps.workers.workers import Cluster
 from iclflow.training.plan import Plan
 
 SETTINGS = {"dim": 2, "context": 3, "heads": 2, "lr": 0.1, "steps": 30, "seed": 4}

@@ -7,8 +7,8 @@ import iclflow as icl
 from iclflow.cli import main
 from iclflow.data.own import read_own_data
 from iclflow.sweeps import grid as grids
-from iclflow.sweeps.checking import check
-from iclflow.sweeps.sealed import read_sealed, write_sealed
+from iclflow.sweeps.store.check import check
+from iclflow.sweeps.store.manifest import read_manifest, write_manifest
 from iclflow.sweeps.sweep_file import grid_from
 
 SETTINGS = {"model": "merged", "heads": 2, "lr": 0.01, "steps": 20}
@@ -90,6 +90,6 @@ def test_a_finished_sweep_outlives_its_data(tmp_path, file, capsys):
 def test_a_store_without_sizes_still_opens(tmp_path, file):
     swept(file, tmp_path / "s")
     for name in ("sweep.json", "sweep.copy.json"):
-        about = read_sealed(tmp_path / "s" / name)
-        write_sealed(tmp_path / "s" / name, {key: value for key, value in about.items() if key != "sizes"})
+        about = read_manifest(tmp_path / "s" / name)
+        write_manifest(tmp_path / "s" / name, {key: value for key, value in about.items() if key != "sizes"})
     assert icl.load(tmp_path / "s").status == {"ok": 1}

@@ -6,11 +6,11 @@ import pytest
 import xarray as xr
 
 import iclflow as icl
-from iclflow.config import Experiment
 from iclflow.errors import BadInput
-from iclflow.sweeps import sharing
-from iclflow.sweeps.store import open_store
-from iclflow.thinning import kept_places
+from iclflow.experiment import Experiment
+from iclflow.sweeps.store.protocol import open_store
+from iclflow.sweeps.workers import sharing
+from iclflow.system.thinning import kept_places
 
 BASE = {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 60}
 GRID = {

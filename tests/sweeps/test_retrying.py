@@ -7,8 +7,8 @@ import pytest
 
 import iclflow as icl
 from iclflow.errors import NoRoom
-from iclflow.sweeps import work
-from iclflow.sweeps.store import open_store
+from iclflow.sweeps.store.protocol import open_store
+from iclflow.sweeps.workers import tasks as work
 
 GRID = {"base": {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 5, "samples": 30}}
 PASSING = [NoRoom("memory: too little"), MemoryError(), OSError(errno.ENOMEM, "no memory"), OSError(errno.EMFILE, "")]

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 import iclflow as icl
-from iclflow.sweeps import runner
-from iclflow.sweeps.signals import Stopped, stopped_by_signals, tidying_when_stopped
+from iclflow.sweeps import sweep
+from iclflow.sweeps.workers.signals import Stopped, stopped_by_signals, tidying_when_stopped
 
 GRID = {"base": {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 5, "samples": 30}}
 
@@ -21,13 +21,13 @@ class Swallowing:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_a_destructor_swallowed_still_stops_the_session(tmp_path, monkeypatch):
-    plain = runner.announced
+    plain = sweep.reporting
 
-    def announced(*arguments):
+    def reporting(*arguments):
         Swallowing()
         return plain(*arguments)
 
-    monkeypatch.setattr(runner, "announced", announced)
+    monkeypatch.setattr(sweep, "reporting", reporting)
     with pytest.raises(Stopped, match="0 of 3 runs are done"):
         icl.sweep({**GRID, "seeds": 3}, tmp_path / "s", workers=0)
 

@@ -1,11 +1,12 @@
 """What a sweep says of itself: an estimate before, the rate and the time left on the way, nothing when not asked."""
 
 import time
+from collections import Counter
 
 import pytest
 
 from iclflow.errors import NoRoom
-from iclflow.sweeps import announce, expected
+from iclflow.sweeps import forecast
 from iclflow.sweeps.estimate import (
     MOST_ASKED,
     UNKNOWN_STEPS,
@@ -16,25 +17,31 @@ from iclflow.sweeps.estimate import (
     settling_steps,
     size,
 )
-from iclflow.sweeps.runner import Tally
+from iclflow.sweeps.sweep import Tally, reporting
 from iclflow.sweeps.sweep_file import grid_from
+from iclflow.system import progress
 
 BASE = {"model": "merged", "samples": 5000, "lr": 0.03, "steps": 6000}
 
 
 def test_lines_give_runs_failures_rate_and_time_left(capsys, monkeypatch):
-    monkeypatch.setattr(announce, "EVERY", 0.0)
-    with announce.announced(100, 40, None) as tell:
-        tell.begun = time.monotonic() - 10.0
-        tell(60, 3)
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    tally, begun = Tally(100, Counter(ok=40)), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: begun)
+    with reporting(tally, None) as tell:
+        monkeypatch.setattr(time, "monotonic", lambda: begun + 10.0)
+        tally.ends.update(ok=17, failed=3)
+        tell()
     line = capsys.readouterr().err
     assert line == "60 of 100 runs done, 3 failed, 2.00 runs/s, 20 s left\n"
 
 
 def test_lines_are_few_and_the_last_run_has_one(capsys):
-    with announce.announced(1000, 0, None) as tell:
-        for done in range(1, 1001):
-            tell(done, 0)
+    tally = Tally(1000)
+    with reporting(tally, None) as tell:
+        for _ in range(1000):
+            tally.ends.update(ok=1)
+            tell()
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -53,22 +60,23 @@ def test_the_estimate_of_a_run_without_steps_follows_the_drop_that_theory_expect
 
 def test_theory_is_asked_at_a_few_points_of_a_large_grid(monkeypatch):
     asked = []
-    monkeypatch.setattr(expected, "expected_of", lambda e: asked.append(e))
+    monkeypatch.setattr(forecast, "expected_of", lambda e: asked.append(e))
     axis = {"from": 0.01, "to": 0.9, "count": 500}
     estimate(grid_from({"base": {"model": "merged", "samples": 500, "lr": 0.1}, "axes": {"init": axis}}), 2)
     assert len(asked) == MOST_ASKED
 
 
 def test_silence_when_not_asked(capsys):
-    with announce.announced(10, 0, False) as tell:
-        tell(10, 0)
+    with reporting(Tally(10, Counter(ok=10)), False) as tell:
+        tell()
     assert capsys.readouterr().err == ""
 
 
 def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with announce.announced(10, 0, None) as tell:
-        tell(5, 1)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    with reporting(Tally(10, Counter(ok=4, failed=1)), None) as tell:
+        tell()
     assert "runs/s" in capsys.readouterr().err
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import iclflow as icl
-from iclflow.lock import is_held, only_writer
-from iclflow.sweeps.checking import check
-from iclflow.sweeps.store import open_store
+from iclflow.sweeps.store.check import check
+from iclflow.sweeps.store.protocol import open_store
+from iclflow.system.lock import is_held, only_writer
 
 GRID = {"base": {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 5, "samples": 30}}
 

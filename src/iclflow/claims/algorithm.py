@@ -7,9 +7,9 @@ from jaxtyping import Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
+from iclflow.comparison.plateaus import find_plateaus
 from iclflow.data.spectrum import covariances, root
-from iclflow.run import Run
-from iclflow.staircase_detection import find_plateaus
+from iclflow.results.run import Run
 from iclflow.theory import algorithm
 
 __all__: list[str] = []
@@ -29,14 +29,13 @@ def rank_one_run() -> Run:
 @cache
 def plateau_matrices(seed: int) -> tuple[Matrix, ...]:
     r"""The effective matrix $\sum_h v_h k_h q_h'$ in the middle of every plateau of the observed loss."""
-    run, dim = rank_one_run().select(seed), TASK.dim
+    run = rank_one_run().select(seed)
     plateaus = find_plateaus(run.time.values, run.loss.values)
     when = run.weights["time"].values
     found = []
     for middle in plateaus.starts + plateaus.lengths / 2:
-        snapshot = run.weights.isel(record=int(np.argmin(np.abs(when - middle))))
-        v, k, q = snapshot["value"].values[:, dim, dim], snapshot["key"].values, snapshot["query"].values
-        found.append(np.einsum("h,hri,hrj->ij", v, k[:, :, :dim], q[:, :, :dim]))
+        record = int(np.argmin(np.abs(when - middle)))
+        found.append(np.einsum("h,hij->ij", run.reduced.value[record], run.reduced.key_query[record]))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from iclflow.claims.registry import claim
 from iclflow.data.sequences import TRAIN, Law, Sample, gathered
 from iclflow.data.spectrum import covariances
 from iclflow.models import Weights, equivalence
-from iclflow.run import Run
+from iclflow.results.run import Run
 
 __all__: list[str] = []
 

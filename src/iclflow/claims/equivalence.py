@@ -7,7 +7,7 @@ import numpy as np
 import iclflow as icl
 from iclflow.claims.registry import claim
 from iclflow.models import equivalence
-from iclflow.run import Run
+from iclflow.results.run import Run
 
 __all__: list[str] = []
 

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.config import Model
 from iclflow.data.population import population_moments
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.run import Run
+from iclflow.models import Model
+from iclflow.results.run import Run
 from iclflow.theory import directions, merged, separate
 from iclflow.training import train
 
@@ -107,16 +107,12 @@ def long_run(model: Model, descent: bool) -> Run:
 
 def merged_quantities(run: Run) -> list[np.ndarray]:
     """What merged attention conserves, at every recorded time: one entry a pair of heads."""
-    dim, value, key_query = TASK.dim, run.weights["value"].values, run.weights["key_query"].values
-    pairs = zip(value[:, :, dim, dim], key_query[:, :, :dim, :dim], strict=True)
-    return [merged.conserved(v, U) for v, U in pairs]
+    return [merged.conserved(v, U) for v, U in zip(run.reduced.value, run.reduced.key_query, strict=True)]
 
 
 def separate_quantities(run: Run) -> list[tuple[np.ndarray, np.ndarray]]:
     """What separate attention conserves: a number a head, and a matrix over its ranks."""
-    dim = TASK.dim
-    value, key, query = (run.weights[name].values for name in ("value", "key", "query"))
-    layers = zip(value[:, :, dim, dim], key[..., :dim], query[..., :dim], strict=True)
+    layers = zip(run.reduced.value, *run.reduced.keys_and_queries, strict=True)
     return [separate.conserved(v, K, Q) for v, K, Q in layers]
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison import crossing
+from iclflow.comparison.comparing import crossing
 from iclflow.data.moments import half_index
 from iclflow.data.population import population_moments
-from iclflow.run import Run
+from iclflow.results.run import Run
 from iclflow.theory import in_weight
 from iclflow.units import clock_rate, descent_lag, to_paper_weights
 

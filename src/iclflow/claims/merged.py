@@ -3,7 +3,6 @@
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
@@ -11,12 +10,12 @@ from jaxtyping import Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison import Comparison, crossing
-from iclflow.config import Model
+from iclflow.comparison.comparing import Comparison, compare, crossing
 from iclflow.data.population import population_moments
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.models import equivalence, kind
-from iclflow.run import Run
+from iclflow.models import Model, equivalence
+from iclflow.models.parts import empty, take
+from iclflow.results.run import Run
 from iclflow.theory import landscape, merged, white
 from iclflow.training import train
 
@@ -30,9 +29,7 @@ Matrix = Float[np.ndarray, "D D"]
 
 def effective_matrices(run: Run) -> Float[np.ndarray, "T D D"]:
     """The matrix that the network applies, at every recorded time."""
-    dim = run.task.dim
-    value, key_query = run.weights["value"].values, run.weights["key_query"].values
-    return np.einsum("th,thij->tij", value[:, :, dim, dim], key_query[:, :, :dim, :dim])
+    return np.einsum("th,thij->tij", run.reduced.value, run.reduced.key_query)
 
 
 # --- fixed points -----------------------------------------------------------------------------------------------------
@@ -43,9 +40,8 @@ SMALL = icl.Task(dim=3, context=7)
 def flat_loss(model: Model) -> tuple:
     """The engine's population loss of all label-block weights laid end to end, and how to take them apart."""
     loss = MomentLoss(population_moments(SMALL, "context", "label"), (), None, model)
-    shapes, trained = kind(model).shapes(model, SMALL.dim, 1), kind(model).trained(SMALL.dim, "label")
-    flat, restore = ravel_pytree({name: jnp.zeros(shape)[trained[name]] for name, shape in shapes.items()})
-    return lambda x: loss.loss(restore(x)), lambda x: kind(model).theta(restore(x))[0, 0], len(flat)
+    flat, restore = ravel_pytree(take(model, empty(model, SMALL), SMALL, "label"))
+    return lambda x: loss.loss(restore(x)), lambda x: model.theta(restore(x))[0, 0], len(flat)
 
 
 def root_search(model: Model, starts: int) -> list[Matrix]:
@@ -169,12 +165,12 @@ def small_runs(task: icl.Task) -> Run:
 
 @cache
 def comparisons(task: icl.Task) -> list[Comparison]:
-    return small_runs(task).compare()
+    return compare(small_runs(task))
 
 
 def layer_norm_half_time(run: Run) -> float:
     """The half-drop time if the norm of a layer stood for what grows."""
-    value = run.initial_weights["value"][:, run.task.dim, run.task.dim]
+    value = run.model.reduced(run.initial_weights, run.task).value
     return merged.half_time(landscape(run.task), float(value @ value))
 
 

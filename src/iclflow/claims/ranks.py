@@ -7,9 +7,9 @@ from jaxtyping import Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison import crossing
-from iclflow.run import Run
-from iclflow.staircase_detection import find_drops
+from iclflow.comparison.comparing import crossing
+from iclflow.comparison.plateaus import find_drops
+from iclflow.results.run import Run
 from iclflow.theory import Directions, Staircase, directions, staircase
 
 __all__ = ["drop_time_error", "expected_staircase"]
@@ -27,9 +27,8 @@ def rank_run(rank: int) -> Run:
 
 def expected_staircase(run: Run, scene: Directions) -> Staircase:
     """Theory from the initial weights of a run with one seed."""
-    dim, outputs, weights = run.task.dim, run.task.out_dim, run.initial_weights
-    v = np.trace(weights["value"][:, dim:, dim:], axis1=1, axis2=2) / np.sqrt(outputs)
-    return staircase(scene, v, weights["key"][:, :, :dim], weights["query"][:, :, :dim])
+    heads = run.model.reduced(run.initial_weights, run.task)
+    return staircase(scene, heads.value, *heads.keys_and_queries)
 
 
 def observed_drop_times(run: Run, levels: Float[np.ndarray, " m+1"]) -> Float[np.ndarray, " m"]:

@@ -8,13 +8,12 @@ from jaxtyping import Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.config import Model
+from iclflow.comparison.plateaus import Plateaus, count_main_drops, find_plateaus
 from iclflow.data.sequences import Law, fresh
-from iclflow.engines.token_loss import prediction
-from iclflow.models import Weights
+from iclflow.data.spectrum import covariances
+from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
-from iclflow.run import Run
-from iclflow.staircase_detection import Plateaus, count_main_drops, find_plateaus
+from iclflow.results.run import Run
 from iclflow.theory import landscape, lazy, minimum
 from iclflow.training import train
 
@@ -28,7 +27,8 @@ SCALES = (0.01, 0.02, 0.03, 0.05, 0.1)
 
 
 def drawn(model: Model, dim: int, scale: float) -> Weights:
-    return initial_weights(model, dim, 1, "entry", scale, 0, np.eye(dim), np.eye(dim))
+    task = icl.Task(dim=dim)
+    return initial_weights(model, task, "entry", scale, 0, covariances(task))
 
 
 def lazy_gap(model: Model, sabotage: bool) -> float:
@@ -37,24 +37,21 @@ def lazy_gap(model: Model, sabotage: bool) -> float:
     signs = {"value": -1}  # pairs of heads with opposite values compute nothing at the start
     weights = {name: np.concatenate([array, signs.get(name, 1) * array]) for name, array in half.items()}
     run = train(TASK, model, weights=weights, time=30.0)
-    kernel = mean_kernel(model) if sabotage else empirical_kernel(weights)
+    kernel = mean_kernel(model) if sabotage else empirical_kernel(model, weights)
     nothing = np.zeros((TASK.dim, TASK.dim))
     frozen = lazy.frozen_loss(landscape(TASK), kernel, nothing, run.time.values)
     return float(np.abs(frozen - run.loss.values).max() / (run.loss.values[0] - minimum(TASK)))
 
 
-def empirical_kernel(weights: Weights) -> Float[np.ndarray, "DD DD"]:
-    D = TASK.dim
-    v = weights["value"][:, D, D]
-    if "key_query" in weights:
-        return lazy.kernel_merged(v, weights["key_query"][:, :D, :D])
-    return lazy.kernel_separate(v, weights["key"][:, :, :D], weights["query"][:, :, :D])
+def empirical_kernel(model: Model, weights: Weights) -> Float[np.ndarray, "DD DD"]:
+    v, U, K, Q = model.reduced(weights, TASK)
+    return lazy.kernel_merged(v, U) if K is None or Q is None else lazy.kernel_separate(v, K, Q)
 
 
-def mean_kernel(model: Model) -> float:
-    if model.kind == "merged":
-        return lazy.rate_merged(model.heads, LARGE, LARGE)
-    return lazy.rate_separate(model.heads, 1, LARGE, LARGE, LARGE)
+def mean_kernel(model: icl.Merged | icl.Separate) -> float:
+    if model.one_by_one:
+        return lazy.rate_separate(model.heads, 1, LARGE, LARGE, LARGE)
+    return lazy.rate_merged(model.heads, LARGE, LARGE)
 
 
 @claim(
@@ -124,11 +121,13 @@ def very_large_weights_have_no_plateau(sabotage: bool = False) -> float:
 
 def softmax_distance(context: int, normalize: str) -> float:
     """Root mean square distance of softmax and linear attention with the same weights, on the same tokens."""
-    dim, linear = SOFTMAX_TASK.dim, icl.Merged(heads=4)
+    dim, linear, task = SOFTMAX_TASK.dim, icl.Merged(heads=4), SOFTMAX_TASK.replace(context=context)
     weights = drawn(linear, dim, 0.5)
-    sequences = fresh(Law.of(SOFTMAX_TASK.replace(context=context)), (0,), 0, 400)
-    on = lambda model, scale: jax.vmap(lambda sequence: prediction(model, weights, sequence, dim, scale))
-    gap = jax.jit(lambda x: on(linear.replace(softmax=True), "none")(x) - on(linear, normalize)(x))(sequences)
+    sequences = fresh(Law.of(task), (0,), 0, 400)
+    sequences[:, -1, dim:] = 0  # the query's label is hidden
+    on = lambda model, task: jax.vmap(lambda sequence: model.predict(weights, sequence, task))
+    scaled = task.replace(normalize=normalize)
+    gap = jax.jit(lambda x: on(linear.replace(softmax=True), task)(x) - on(linear, scaled)(x))(sequences)
     return float(np.sqrt(np.mean(np.asarray(gap) ** 2)))
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from iclflow.system.precision import double_precision
+
 __all__ = ["REGISTRY", "Claim", "Outcome", "check", "claim"]
 
 
@@ -75,5 +77,6 @@ def check(claims: list[Claim]) -> Iterator[Outcome]:
     """Measure claim after claim."""
     for one in claims:
         begun = time.perf_counter()
-        measured = float(one.measure())
+        with double_precision():
+            measured = float(one.measure())
         yield Outcome(one, measured, time.perf_counter() - begun)

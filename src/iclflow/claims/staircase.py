@@ -9,14 +9,15 @@ from scipy.integrate import quad
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison import Comparison, crossing, gaps, observed_drops, observed_plateaus, sample_landscape
-from iclflow.config import Model
+from iclflow.comparison.comparing import Comparison, compare, crossing, gaps, observed_drops, observed_plateaus
+from iclflow.comparison.prediction import predict
+from iclflow.comparison.sample import sample_landscape
 from iclflow.data.sequences import TRAIN, Law, Sample, gathered
-from iclflow.prediction import predict
-from iclflow.run import Run
+from iclflow.models import Model
+from iclflow.results.run import Run
 from iclflow.theory import directions, plateau_losses
 from iclflow.theory.algorithm import identify, plateau_matrix
-from iclflow.theory.separate import effective_matrix, rank_optimum
+from iclflow.theory.separate import rank_optimum
 from iclflow.theory.single_mode import time_to_reach, value_at
 from iclflow.training import train
 
@@ -112,7 +113,7 @@ def levels_against_the_population(sabotage: bool = False) -> float:
 def aligned_value_weights(sabotage: bool = False) -> float:
     init = 0.1
     run, d = aligned_run(init), directions(TASK)
-    time, values = run.weights["time"].values, run.weights["value"].values[:, : TASK.dim, TASK.dim, TASK.dim]
+    time, values = run.weights["time"].values, run.reduced.value[:, : TASK.dim]
     curvature = d.query**3 if sabotage else d.curvature  # sabotage: no correction for a finite context
     expected = [value_at(time, init, g, m) for g, m in zip(d.drive, curvature, strict=True)]
     return float(np.abs(values - np.stack(expected, axis=1)).max())
@@ -240,11 +241,10 @@ def wrong_sets(run: Run, rising: bool) -> int:
     ends = np.array([0.0, *edges, run.time.values[-1]])
     wrong = 0
     for held, middle in enumerate((ends[:-1] + ends[1:]) / 2):
-        now = run.weights.isel(record=int(np.abs(run.weights["time"].values - middle).argmin()))
-        dim, part = TASK.dim, {name: now[name].values for name in ("value", "key", "query")}
-        A = effective_matrix(part["value"][:, dim, dim], part["key"][..., :dim], part["query"][..., :dim])
+        record = int(np.abs(run.weights["time"].values - middle).argmin())
+        A = np.einsum("h,hij->ij", run.reduced.value[record], run.reduced.key_query[record])
         seen = identify(TASK, A)
-        rank = np.arange(dim)[:: -1 if rising else 1]
+        rank = np.arange(TASK.dim)[:: -1 if rising else 1]
         wrong += not seen.clean or bool(np.any(seen.learned != (rank < held)))
     return wrong
 
@@ -256,7 +256,7 @@ PUBLIC = TASK.replace(normalize="none")
 
 @cache
 def sampled_comparisons(source: str) -> list[Comparison]:
-    return sampled_runs().compare(source=source)
+    return compare(sampled_runs(), source=source)
 
 
 @cache

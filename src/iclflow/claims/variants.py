@@ -8,8 +8,8 @@ from jaxtyping import Float
 import iclflow as icl
 from iclflow.claims.ranks import drop_time_error, expected_staircase
 from iclflow.claims.registry import claim
-from iclflow.run import Run
-from iclflow.staircase_detection import find_plateaus
+from iclflow.comparison.plateaus import find_plateaus
+from iclflow.results.run import Run
 from iclflow.theory import directions, minimum, plateau_losses
 from iclflow.theory.rotation import learning_path, rotation_rate
 
@@ -109,9 +109,8 @@ def learned_shares(run: Run) -> Float[np.ndarray, "T D"]:
 
 def head_parts(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values (T, H), and keys and queries (T, H, D) along the directions, of rank-one heads."""
-    d, dim = directions(run.task), run.task.dim
-    k, q = (run.weights[name].values[:, :, 0, :dim] for name in ("key", "query"))
-    return run.weights["value"].values[:, :, dim, dim], k @ d.left, q @ d.right
+    d, (K, Q) = directions(run.task), run.reduced.keys_and_queries
+    return run.reduced.value, K[:, :, 0] @ d.left, Q[:, :, 0] @ d.right
 
 
 @claim(

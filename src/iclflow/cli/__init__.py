@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from iclflow.cli.flags import explain
 from iclflow.errors import IclflowError
 
 __all__ = ["app", "main"]
@@ -38,9 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code; bad input is one line, never a traceback."""
     warnings.simplefilter("ignore")
     try:
+        import_named_model(list(sys.argv[1:] if arguments is None else arguments))
         result = app(arguments, exit_on_error=False, print_error=False)
         code = result if isinstance(result, int) else 0
     except CycloptsError as error:
+        from iclflow.cli.flags import explain
+
         code = complain(explain(error), 2)
     except IclflowError as error:
         code = complain(str(error), error.exit_code)
@@ -51,6 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         code = 0
     sys.exit(code)
+
+
+def import_named_model(arguments: list[str]) -> None:
+    """Import the class of `--model module:Class`, so that its fields are flags like all others."""
+    for number, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        name = value if equals else "".join(arguments[number + 1 : number + 2])
+        if flag == "--model" and ":" in name:
+            from iclflow.models.base import import_model
+
+            import_model(name)
 
 
 def complain(line: str, code: int) -> int:

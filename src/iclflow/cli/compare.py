@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
-from iclflow.config import Experiment
 from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
 
 __all__ = ["compare"]
 
@@ -44,14 +44,14 @@ def compare(
         raise BadInput(f"out: {out!r} must be a file in an existing directory")
     settings = given(flags, None if config is None else Path(config))
     Experiment.from_flat(settings)
-    from iclflow.curves import read_curves
+    from iclflow.comparison.curves import read_curves
+    from iclflow.comparison.overlay import lay_over
     from iclflow.figures.overlay import overlay
-    from iclflow.overlay import lay_over
-    from iclflow.whole_directory import write_file_whole
+    from iclflow.system.atomic import write_file
 
     found = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights)
     image = io.BytesIO()
     overlay(found).savefig(image, format=picture.suffix[1:])
-    write_file_whole(picture, image.getvalue())
+    write_file(picture, image.getvalue())
     print(json_text.dumps({**found.to_dict(), "figure": out}, indent=1) if json else f"{found}\nfigure: {out}")
     return 0

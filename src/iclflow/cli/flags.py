@@ -12,18 +12,19 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
-from iclflow.config import MODELS, Task, Training
+from iclflow.config import Task, Training
 from iclflow.errors import BadInput
+from iclflow.models.base import KNOWN, import_model
 
 __all__ = ["Flags", "explain", "given"]
 
-RECORDS = (Task, *MODELS.values(), Training)
+RECORDS = (Task, *KNOWN.values(), Training)
 
 
 def make_flags() -> type:
     """One optional flag a field; None means that it was not given."""
     fields: dict[str, Any] = {
-        "model": Annotated[str | None, Parameter(help="merged, separate (default) or mlp")],
+        "model": Annotated[str | None, Parameter(help="merged, separate (default), mlp, or module:Class of your own")],
         "data": Annotated[str | None, Parameter(help="your own sequences, FILE.npz")],
     }
     for record in RECORDS:
@@ -46,7 +47,10 @@ def given(flags: Any, config: Path | None = None) -> dict[str, Any]:
     """The settings of a TOML file, overridden by the flags that were given."""
     settings = {} if config is None else read_toml(config)
     flagged = {} if flags is None else {name: value for name, value in vars(flags).items() if value is not None}
-    return {**settings, **flagged}
+    settings = {**settings, **flagged}
+    if "model" in settings:
+        import_model(str(settings["model"]))
+    return settings
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
-from iclflow.config import MODELS, Task
+from iclflow.config import Task
 from iclflow.errors import BadInput
 
 __all__ = ["probe"]
@@ -72,19 +72,19 @@ def refuse_early(source: str, task: Task | None, data: str | None, softmax: bool
         if softmax is not None:
             raise BadInput("softmax: a run knows its own model")
         return None
-    from iclflow.probing.given_weights import checkpoint_files, read_file, with_sizes
+    from iclflow.results.weights import TO_PROBE, checkpoint_files, read_weights, with_sizes
 
-    first = read_file(str(checkpoint_files(path)[0][0])) if path.is_dir() else read_file(source)
+    first = read_weights(checkpoint_files(path)[0][0] if path.is_dir() else source, TO_PROBE)
     if data is not None:
         from iclflow.data.own import read_own_data
 
         task = read_own_data(data, task)[1]
-    model, _ = with_sizes(first.weights, None, task, first.meta)
+    model, _ = with_sizes(first, None, task)
     if softmax is None:
         return None
-    if model.kind == "mlp":
-        raise BadInput("softmax: does not apply to model 'mlp'")
-    return MODELS[model.kind](softmax=softmax)
+    if "softmax" not in type(model).model_fields:
+        raise BadInput(f"softmax: does not apply to model {model.kind!r}")
+    return type(model)(softmax=softmax)
 
 
 def draw(found: Any, path: Path) -> list[Path]:

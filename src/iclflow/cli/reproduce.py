@@ -30,7 +30,7 @@ def reproduce(
         return 0
     if workers is not None and not (workers.isdigit() and int(workers) > 0):
         raise BadInput(f"workers: {workers!r} must be a whole number of at least 1")
-    from iclflow.reproduction import reproduce as verb
+    from iclflow.paper.runner import reproduce as verb
 
     count = None if workers is None else int(workers)
     whole = verb(*names, out=out, fast=fast, claims=claims, workers=count, tell=lambda o: print(o, flush=True))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from iclflow.errors import BadInput, IclflowError
-from iclflow.sweeps.signals import Stopped, stopped_by_signals
+from iclflow.sweeps.workers.signals import Stopped, stopped_by_signals
 
 __all__ = ["app"]
 
@@ -41,10 +41,10 @@ def run(
     """
     again = f"iclflow sweep {file} --out {out}{' --summary' if summary else ''} --resume"
     with told_how_to_go_on(again):
-        from iclflow.cores import cores
         from iclflow.sweeps.estimate import estimate
-        from iclflow.sweeps.runner import grid_of, refuse_early, run_grid
-        from iclflow.sweeps.store import is_sweep, open_store
+        from iclflow.sweeps.store.protocol import is_sweep, open_store
+        from iclflow.sweeps.sweep import grid_of, refuse_early, run_grid
+        from iclflow.system.cores import cores
 
         count, path = worker_count(workers), Path(out)
         grid = grid_of(file, summary)
@@ -87,10 +87,10 @@ def status(dir: str, /, *, json: Annotated[bool, Parameter(help="print as JSON",
 
     Example: iclflow sweep status sweeps/ranks
     """
-    from iclflow.lock import holder, is_held
-    from iclflow.sweeps.checking import refuse_other
-    from iclflow.sweeps.gathered import survey
-    from iclflow.sweeps.store import open_store
+    from iclflow.sweeps.results import survey
+    from iclflow.sweeps.store.check import refuse_other
+    from iclflow.sweeps.store.protocol import open_store
+    from iclflow.system.lock import holder, is_held
 
     path = Path(dir)
     refuse_other(path)
@@ -152,8 +152,8 @@ def export(
     """
     if csv is None and netcdf is None:
         raise BadInput("csv: give --csv FILE or --netcdf FILE")
-    from iclflow.sweeps.checking import refuse_other
-    from iclflow.sweeps.gathered import gather
+    from iclflow.sweeps.results import gather
+    from iclflow.sweeps.store.check import refuse_other
 
     refuse_other(Path(dir))
     sweep = gather(dir)
@@ -181,14 +181,14 @@ def figure(
 
     Example: iclflow sweep figure sweeps/ranks --along init --quantity drop_times:1 --out drops.png
     """
-    from iclflow.sweeps.checking import refuse_other
+    from iclflow.sweeps.store.check import refuse_other
 
     if Path(out).suffix not in (".png", ".pdf", ".svg"):
         raise BadInput(f"out: {out!r} must end in .png, .pdf or .svg")
     refuse_other(Path(dir))
     from iclflow.figures.along_axis import along_axis
     from iclflow.figures.seed_bands import seed_bands
-    from iclflow.sweeps.gathered import gather
+    from iclflow.sweeps.results import gather
 
     sweep = gather(dir)
     chosen = dict(pair(text) for text in where or [])

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
-from iclflow.config import Experiment, Separate
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
 
 __all__ = ["theory"]
 
@@ -39,9 +39,7 @@ def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
 
     task, model, training = experiment.task, experiment.model, experiment.training
     levels, scene = plateau_losses(task), landscape(task)
-    merged = not isinstance(model, Separate)
-    held = model.heads * model.rank if isinstance(model, Separate) else task.dim
-    visited = [0, task.dim] if merged else list(range(min(held, task.dim) + 1))
+    visited = list(range(model.components(task) + 1)) if model.one_by_one else [0, task.dim]
     d = directions(task)
     found: dict[str, Any] = {
         "model": model.kind,
@@ -51,13 +49,13 @@ def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
         "plateau_losses": levels.tolist(),
         "visited": visited,
         "minimum": float(levels[visited[-1]]),
-        "escape_rate": escape_rate(scene) if merged else float(d.drive.max()),
+        "escape_rate": float(d.drive.max()) if model.one_by_one else escape_rate(scene),
     }
-    if with_init and not model.softmax:
-        from iclflow.prediction import predict
+    if with_init and model.theory(task) is not None:
+        from iclflow.comparison.prediction import predict
 
         expected = predict(task, model, init=training.init, init_law=training.init_law, seed=training.seed)
-        first = escape_time(scene, training.init) if merged else float(expected.drop_times[0])
+        first = float(expected.drop_times[0]) if model.one_by_one else escape_time(scene, training.init)
         found |= {
             "escape_time": first,
             "drop_times": expected.drop_times.tolist(),

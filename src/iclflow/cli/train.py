@@ -9,11 +9,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
-from iclflow.config import MODELS, Experiment, Model, Task, Training
-from iclflow.data.own import read_own_data
 from iclflow.errors import BadInput
-from iclflow.out_directory import default_directory, refuse_existing
-from iclflow.weight_files import infer_model, read_weights
+from iclflow.results.writing import default_directory, refuse_existing
+from iclflow.training.inputs import inputs_from_flat
 
 __all__ = ["train"]
 
@@ -45,7 +43,7 @@ def train(
         run, where = resumed(settings, resume, weights, out, overwrite)
     else:
         run, where = started(settings, weights, out, overwrite, save_weights)
-    from iclflow.in_words import account
+    from iclflow.comparison.summary import account
 
     told = account(run)
     report(run, where, told, json, draw(run, where, told) if figure else None)
@@ -56,47 +54,16 @@ def started(
     settings: dict[str, Any], weights: str | None, out: str | None, overwrite: bool, save_weights: bool
 ) -> tuple[Any, Path]:
     """A new run. Everything that can be refused is refused before JAX is loaded."""
-    task, model, training, data = parts(settings, weights)
-    resolved = resolve(task, model, training, data, weights)
-    where = default_directory(resolved) if out is None else Path(out)
+    inputs = inputs_from_flat(settings, weights)
+    where = default_directory(inputs.experiment) if out is None else Path(out)
     refuse_existing(where, overwrite)
-    from iclflow.training import train as train_verb
+    from iclflow.training.start import run_experiment
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = train_verb(task, model, data=data, weights=weights, **training)
+        run = run_experiment(*inputs)
         (run if save_weights else run.first_and_last()).save(where, overwrite)
     return run, where
-
-
-def parts(
-    settings: dict[str, Any], weights: str | None
-) -> tuple[Task | None, Model | None, dict[str, Any], str | None]:
-    """The settings, sorted by whom they concern; what was not given stays unsaid."""
-    settings, data = dict(settings), settings.get("data")
-    if "model" not in settings and weights is not None:
-        settings["model"] = infer_model(read_weights(weights), None).kind
-    Experiment.from_flat(settings_that_check(settings))
-    record = MODELS[settings.get("model", "separate")]
-    pick = lambda of: {name: value for name, value in settings.items() if name in of.model_fields}
-    task = Task(**pick(Task)) if pick(Task) else None
-    return task, record(**pick(record)), pick(Training), data
-
-
-def settings_that_check(settings: dict[str, Any]) -> dict[str, Any]:
-    """With a data file sizes are not known yet: a rank is only compared with dim once they are."""
-    return {k: v for k, v in settings.items() if not (settings.get("data") and k == "rank")}
-
-
-def resolve(
-    task: Task | None, model: Model | None, training: dict[str, Any], data: str | None, weights: str | None
-) -> Experiment:
-    """The experiment with the sizes of its files."""
-    if data is not None:
-        task = read_own_data(data, task)[1]
-    if weights is not None:
-        model = infer_model(read_weights(weights), model)
-    return Experiment(task=task or Task(), model=model, training=Training(**training), data=data)
 
 
 def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str | None, overwrite: bool) -> Any:
@@ -131,11 +98,11 @@ def draw(run: Any, where: Path, told: Any) -> Path:
     import io
 
     from iclflow.figures import loss_curve
-    from iclflow.whole_directory import write_file_whole
+    from iclflow.system.atomic import write_file
 
     picture = io.BytesIO()
     loss_curve(run, theory=told.comparisons[0].prediction if told.comparisons else False).savefig(picture, format="pdf")
-    write_file_whole(where / "loss.pdf", picture.getvalue())
+    write_file(where / "loss.pdf", picture.getvalue())
     return where / "loss.pdf"
 
 

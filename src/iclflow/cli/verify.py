@@ -1,7 +1,6 @@
 """`iclflow verify`: every claim measured against its bound."""
 
 import json as json_text
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -35,24 +34,26 @@ def verify(
             print(f"{c.id:28s} {c.source:24s} {c.statement}")
         return 0
     from iclflow.claims.registry import check
+    from iclflow.system.progress import progress_bar
 
     begun, outcomes = time.perf_counter(), []
     print(f"{'claim':28s} {'measured':>10s} {'bound':>10s} {'margin':>8s}  {'':4s} {'s':>6s}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for number, outcome in enumerate(check(claims), 1):
-            outcomes.append(outcome)
-            print(line(outcome), flush=True)
-            show_progress(number, len(claims))
+        with progress_bar("verify") as report:
+            for number, outcome in enumerate(check(claims), 1):
+                outcomes.append(outcome)
+                print(line(outcome), flush=True)
+                report(number / len(claims), f"{number} of {len(claims)}")
     failed = [o.claim.id for o in outcomes if not o.holds]
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} claims hold, {time.perf_counter() - begun:.0f} s")
     if failed:
         print(f"failed: {', '.join(failed)}")
     if json is not None:
-        from iclflow.whole_directory import write_file_whole
+        from iclflow.system.atomic import write_file
 
         told = {"claims": [o.to_dict() for o in outcomes]}
-        write_file_whole(Path(json), json_text.dumps(told, indent=1) + "\n")
+        write_file(Path(json), json_text.dumps(told, indent=1) + "\n")
     return 1 if failed else 0
 
 
@@ -69,8 +70,3 @@ def line(outcome: Any) -> str:
     margin = "exact" if bound == 0 and measured == 0 else f"{bound / measured:.1f}x" if measured > 0 else "-"
     status = "pass" if outcome.holds else "FAIL"
     return f"{outcome.claim.id:28s} {measured:10.2e} {bound:10.2e} {margin:>8s}  {status:4s} {outcome.seconds:6.1f}"
-
-
-def show_progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        print(f"  {done} of {total}", end="\r", file=sys.stderr, flush=True)

@@ -20,21 +20,14 @@ Written with operators that NumPy and JAX share, so the same lines serve a compi
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Blocks", "Moments", "feature_count"]
+from iclflow.data.features import Blocks
 
-Blocks = Literal["all", "label"]
-
-
-def feature_count(dim: int, out_dim: int, blocks: Blocks) -> int:
-    """The side of a dense $C$."""
-    width = dim + out_dim
-    return dim * width * (width + 1) // 2 if blocks == "all" else dim * dim * out_dim
+__all__ = ["Moments"]
 
 
 @jax.tree_util.register_dataclass

@@ -4,7 +4,6 @@
 `sequences_iwl`; `out_dim` as an array of that name, or inside a JSON string `meta`.
 """
 
-import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -16,6 +15,7 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.sequences import Given
 from iclflow.errors import BadInput
+from iclflow.system.digest import digest
 
 __all__ = ["OwnData", "agreed_task", "open_npz", "read_own_data"]
 
@@ -96,11 +96,10 @@ def agreed_task(task: Task | None, sizes: dict[str, int]) -> Task:
 
 def content_digest(out_dim: int, training: Given, tests: dict[str, Given]) -> str:
     """Of all that is used of a file, so that no change in it goes unseen; `out_dim` as the file itself has it."""
-    told = hashlib.sha256(f"out_dim {out_dim}".encode())
+    parts: list[str | memoryview] = [f"out_dim {out_dim}"]
     for name, given in {"sequences": training, **tests}.items():
-        told.update(f" {name} {given.sequences.shape} ".encode())
-        told.update(given.sequences.reshape(-1).data)
-    return told.hexdigest()
+        parts += [f" {name} {given.sequences.shape} ", given.sequences.reshape(-1).data]
+    return digest(*parts)
 
 
 def own_out_dim(arrays: dict[str, np.ndarray], asked: int | None) -> int:

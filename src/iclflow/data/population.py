@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.data.moments import Blocks, Moments, feature_count
-from iclflow.data.sampled import attention_scale
+from iclflow.data.features import Blocks, attention_scale, feature_count
+from iclflow.data.moments import Moments
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
-from iclflow.memory import require
+from iclflow.system.memory import require
 
 __all__ = ["population_moments"]
 

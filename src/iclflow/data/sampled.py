@@ -5,30 +5,25 @@ $$\psi = \nu\,(S_{ab}\,x_c)_{a\le b,\,c},\qquad C = \tfrac1P\sum\psi\psi',\qquad
 With the prefix loss every token behind the first is the query of its own prefix, and the average runs over these too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.data.moments import Blocks, Moments, feature_count
+from iclflow.data.features import Blocks, Normalize, feature_count, prefix_features
+from iclflow.data.moments import Moments
 from iclflow.data.sequences import Sequences, chunk_count, over_chunks
-from iclflow.memory import require
+from iclflow.system.memory import require
 
-__all__ = ["attention_scale", "sampled_moments"]
+__all__ = ["chunk_sums", "sampled_moments"]
 
-Scale = str  # context, tokens or none
 BLOCK = 1024  # sequences whose features are held at once: they stay in cache
-
-
-def attention_scale(normalize: Scale, context: int) -> float:
-    r"""$\nu$: the factor in front of the sum over tokens when there are `context` of them besides the query."""
-    return {"context": 1 / context, "tokens": 1 / (context + 1), "none": 1.0}[normalize]
 
 
 def sampled_moments(
     sequences: Sequences,
-    normalize: Scale,
+    normalize: Normalize,
     prefix_loss: bool,
     blocks: Blocks,
     progress: Callable[[float], None] = lambda fraction: None,
@@ -59,36 +54,11 @@ class Sums(NamedTuple):
 
 
 def chunk_sums(
-    chunk: Float[np.ndarray, "P N+1 E"], dim: int, normalize: Scale, prefix_loss: bool, blocks: Blocks
+    chunk: Float[np.ndarray, "P N+1 E"], dim: int, normalize: Normalize, prefix_loss: bool, blocks: Blocks
 ) -> Sums:
     total = None
     for rows in np.array_split(chunk, max(1, len(chunk) // BLOCK)):
-        for psi, target in prefixes(rows, dim, normalize, prefix_loss, blocks):
+        for psi, target in prefix_features(rows, dim, normalize, prefix_loss, blocks):
             part = (psi.T @ psi, target.T @ psi, float(np.sum(target**2)), len(target))
             total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
     return Sums(*total)
-
-
-def prefixes(
-    chunk: Float[np.ndarray, "P N+1 E"], dim: int, normalize: Scale, prefix_loss: bool, blocks: Blocks
-) -> Iterator[tuple[Float[np.ndarray, "P J"], Float[np.ndarray, "P O"]]]:
-    """Features and targets of the whole context, or of every context length in turn."""
-    longest = chunk.shape[1] - 1
-    for n in range(1, longest + 1) if prefix_loss else (longest,):
-        scale = attention_scale(normalize, n)
-        yield scale * features(chunk[:, :n], chunk[:, n, :dim], blocks), chunk[:, n, dim:]
-
-
-def features(
-    context: Float[np.ndarray, "P N E"], query: Float[np.ndarray, "P D"], blocks: Blocks
-) -> Float[np.ndarray, "P J"]:
-    r"""$S_{ab} x_c$: the query enters $S$ through its tokens only, for its label is hidden."""
-    count, dim = query.shape
-    if blocks == "label":
-        second = np.matmul(context[:, :, dim:].transpose(0, 2, 1), context[:, :, :dim]).reshape(count, -1)
-    else:
-        full = np.matmul(context.transpose(0, 2, 1), context)
-        full[:, :dim, :dim] += query[:, :, None] * query[:, None, :]
-        rows, cols = np.triu_indices(full.shape[1])
-        second = full[:, rows, cols]
-    return (second[:, :, None] * query[:, None, :]).reshape(count, -1)

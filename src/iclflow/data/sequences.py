@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
-from iclflow.cores import threads
 from iclflow.data.spectrum import covariances, in_weight_task, root
 from iclflow.errors import BadInput
+from iclflow.system.cores import threads
 
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 

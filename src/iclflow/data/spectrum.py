@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import SpectrumLike, Task, is_matrix
+from iclflow.config import Task
+from iclflow.config.spectra import SpectrumLike, is_matrix
 
 __all__ = ["Covariances", "covariances", "in_weight_task", "random_basis", "root"]
 

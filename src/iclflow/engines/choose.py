@@ -1,6 +1,6 @@
 """Which engine serves an experiment, and why."""
 
-from iclflow.config import Experiment
+from iclflow.experiment import Experiment
 
 __all__ = ["choose"]
 
@@ -10,8 +10,8 @@ def choose(experiment: Experiment) -> tuple[str, str]:
     training, model = experiment.training, experiment.model
     if training.engine != "auto":
         return training.engine, "as asked"
-    if model.softmax:
-        return "tokens", "softmax is not a function of moments"
+    if not model.linear:
+        return "tokens", f"not a function of moments: {model.describe()}"
     if training.batch is not None:
         return "tokens", "minibatches need the sequences themselves"
     if (

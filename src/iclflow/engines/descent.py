@@ -6,7 +6,7 @@ compilation serves all runs of the same shapes, and a run that is continued repe
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-__all__ = ["Loss", "Trajectory", "descend", "recording_steps"]
+from iclflow.engines.outcome import Outcome
+from iclflow.system.thinning import even_places, log_places
+
+__all__ = ["Loss", "descend", "recording_steps"]
 
 Part = dict[str, Array]
 RULES: dict[str, Callable[[], optax.GradientTransformation]] = {
@@ -34,23 +37,10 @@ class Loss(Protocol):
     def test_losses(self, part: Part) -> Float[Array, " tests"]: ...
 
 
-class Trajectory(NamedTuple):
-    """Losses before every step and after the last (columns: training, then tests); weights where recorded."""
-
-    losses: Float[np.ndarray, "T+1 columns"]
-    recorded: np.ndarray
-    snapshots: list[Part]
-    optimizer_state: Any
-    steps: int
-
-
 def recording_steps(first: int, last: int, count: int, spacing: str) -> np.ndarray:
     """Where weights are kept between `first` and `last`, both included."""
-    span = last - first
-    even = np.linspace(0, span, count)
-    log = np.concatenate([[0.0], np.geomspace(max(span, 1), 1, count - 1)])
-    offsets = np.unique(np.round(log if spacing == "log" else even).astype(int))
-    return first + offsets[offsets <= span]
+    places = log_places if spacing == "log" else even_places
+    return first + places(last - first + 1, count)
 
 
 @partial(jax.jit, static_argnames="rule")
@@ -80,6 +70,7 @@ def descend(
     rule: str,
     lr: float,
     steps: int,
+    clock: float = 1.0,
     records: int,
     spacing: str,
     first_step: int = 0,
@@ -88,8 +79,12 @@ def descend(
     segment: int = SEGMENT,
     settled: Callable[[float], bool] = lambda loss: False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
-) -> Trajectory:
-    """Take `steps` steps, or fewer if `settled` says so at a recording; stop early once the loss is not finite."""
+) -> Outcome:
+    """Take `steps` steps, or fewer if `settled` says so at a recording; stop early once the loss is not finite.
+
+    The curve has the losses before every step and after the last; one that blew up is filled with NaN. `clock` is the
+    time of one step.
+    """
     state = RULES[rule]().init(part) if optimizer_state is None else optimizer_state
     dtype = jax.tree.leaves(part)[0].dtype
     rate = jnp.asarray(lr, dtype)
@@ -110,4 +105,13 @@ def descend(
     # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.
     ahead = None if feeds is None else feeds(done, 1)
     rows.append(np.asarray(advance(loss, rule, part, state, rate, jnp.asarray(1), ahead)[2])[:1])
-    return Trajectory(np.concatenate(rows), recorded[: len(snapshots)], snapshots, state, done - first_step)
+    losses = np.concatenate(rows).astype(np.float64)
+    if not np.isfinite(losses[-1, 0]):
+        losses = np.pad(losses, [(0, steps + 1 - len(losses)), (0, 0)], constant_values=np.nan)
+    return Outcome(
+        times=clock * (first_step + np.arange(len(losses))),
+        losses=losses,
+        recorded=recorded[: len(snapshots)] - first_step,
+        snapshots=snapshots,
+        optimizer_state=[np.asarray(leaf) for leaf in jax.tree.leaves(state)],
+    )

@@ -1,12 +1,12 @@
 r"""Gradient flow, $dW/dt = -\frac{1}{c}\,\partial L/\partial W$, in units of $t/\tau$.
 
-$c$ is the clock rate (`iclflow.clock`), so descent with a small step follows the same curve on the same axis. diffrax
+$c$ is the clock rate (`iclflow.units`), so descent with a small step follows the same curve on the same axis. diffrax
 integrates with adaptive steps of Tsitouras' 5(4) method, a few hundred at a time, until the asked time, until the loss
 has settled, or until the cap; a long plateau can take hundreds of thousands of steps.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -17,23 +17,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from iclflow.engines.moment_loss import MomentLoss, Part
+from iclflow.engines.outcome import Outcome
 
-__all__ = ["FlowTrajectory", "flow"]
+__all__ = ["flow"]
 
 BURST = 512  # solver steps in one compiled call
 FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
 MOST_STEPS = 2_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
-
-
-class FlowTrajectory(NamedTuple):
-    """`times` increase from the start; `losses` has a column for training and one a test."""
-
-    times: Float[np.ndarray, " T"]
-    losses: Float[np.ndarray, "T columns"]
-    parts: list[Part]
-    solver_steps: int
-    result: str  # "reached" the end, "settled", ran out of "steps", or a sentence on what went wrong
 
 
 @eqx.filter_jit
@@ -71,7 +62,7 @@ def flow(
     start: float = 0.0,
     settled: Callable[[float], bool] = lambda loss: False,
     progress: Callable[[float, float], None] = lambda time, loss: None,
-) -> FlowTrajectory:
+) -> Outcome:
     """Follow the flow from `start` to `end`, or until `settled`."""
     kept = Kept(zero_loss)
     first = np.asarray(eqx.filter_jit(watch)(loss, part))
@@ -86,7 +77,7 @@ def flow(
         times, losses, states = jax.tree.map(np.asarray, arrays)
         count = int(np.isfinite(times).sum())
         if count == 0 or not np.isfinite(losses[:count, 0]).all():
-            return kept.trajectory(taken, "the loss is not finite")
+            return kept.outcome(taken, "the loss is not finite")
         below = [i for i in range(count) if settled(float(losses[i, 0]))][:1]
         if below:
             count, result = below[0] + 1, "settled"
@@ -99,10 +90,10 @@ def flow(
         now = float(times[count - 1])
         progress(now, float(losses[count - 1, 0]))
         if result_code not in (diffrax.RESULTS.successful, diffrax.RESULTS.max_steps_reached):
-            return kept.trajectory(taken, diffrax.RESULTS[result_code])
+            return kept.outcome(taken, diffrax.RESULTS[result_code])
     if now > kept.times[-1]:
         kept.add(now, last, part)
-    return kept.trajectory(taken, "steps" if now < end and result == "reached" else result)
+    return kept.outcome(taken, "steps" if now < end and result == "reached" else result)
 
 
 class Kept:
@@ -122,5 +113,12 @@ class Kept:
         self.losses.append(losses)
         self.parts.append(part)
 
-    def trajectory(self, solver_steps: int, result: str) -> FlowTrajectory:
-        return FlowTrajectory(np.array(self.times), np.array(self.losses), self.parts, solver_steps, result)
+    def outcome(self, solver_steps: int, result: str) -> Outcome:
+        return Outcome(
+            times=np.array(self.times),
+            losses=np.array(self.losses),
+            recorded=np.arange(len(self.times)),
+            snapshots=self.parts,
+            why=result,
+            detail={"solver_steps": solver_steps},
+        )

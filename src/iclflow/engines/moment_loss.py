@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iclflow.config import Model
 from iclflow.data.moments import Moments
-from iclflow.models import kind
+from iclflow.models import Model
 
 __all__ = ["MomentLoss"]
 
@@ -32,15 +31,15 @@ class MomentLoss:
     model: Model = field(metadata={"static": True})
 
     def loss_and_gradient(self, part: Part, feed: None = None) -> tuple[Float[Array, ""], Part]:
-        loss, slope = self.moments.loss_and_slope(kind(self.model).theta(part))
-        gradient = kind(self.model).pull_back(part, slope)
+        loss, slope = self.moments.loss_and_slope(self.model.theta(part))
+        gradient = self.model.pull_back(part, slope)
         if self.mask is not None:
             gradient = {name: self.mask[name] * array for name, array in gradient.items()}
         return loss, gradient
 
     def loss(self, part: Part) -> Float[Array, ""]:
-        return self.moments.loss_and_slope(kind(self.model).theta(part))[0]
+        return self.moments.loss_and_slope(self.model.theta(part))[0]
 
     def test_losses(self, part: Part) -> Float[Array, " tests"]:
-        theta = kind(self.model).theta(part)
+        theta = self.model.theta(part)
         return jnp.array([moments.loss_and_slope(theta)[0] for moments in self.tests])

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iclflow.config import Model
-from iclflow.data.sampled import attention_scale
-from iclflow.models import kind
+from iclflow.config import Task
+from iclflow.errors import BadInput
+from iclflow.models import Model
 
-__all__ = ["TokenLoss", "prediction"]
+__all__ = ["TokenLoss", "check_predict"]
 
 Part = dict[str, Array]
 
@@ -32,9 +32,7 @@ class TokenLoss:
     tests: tuple[Float[Array, "Q N+1 E"], ...]
     mask: Part | None
     model: Model = field(metadata={"static": True})
-    dim: int = field(metadata={"static": True})
-    normalize: str = field(metadata={"static": True})
-    prefix_loss: bool = field(metadata={"static": True})
+    task: Task = field(metadata={"static": True})  # what the model reads of it: `Model.compiled_for`
 
     def loss_and_gradient(self, part: Part, feed: Array | None = None) -> tuple[Float[Array, ""], Part]:
         loss, gradient = jax.value_and_grad(self.mean_loss)(part, self.fed(feed))
@@ -54,32 +52,29 @@ class TokenLoss:
 
     def mean_loss(self, part: Part, sequences: Float[Array, "P N+1 E"]) -> Float[Array, ""]:
         weights = dict(self.weights)
-        for name, where in kind(self.model).trained(self.dim, "all").items():
+        for name, where in self.model.trained(self.task, "all").items():
             weights[name] = jnp.asarray(weights[name]).at[where].set(part[name])
         errors = jax.vmap(lambda sequence: self.squared_error(weights, sequence))(sequences)
         return jnp.mean(errors)
 
     def squared_error(self, weights: Part, sequence: Float[Array, "N+1 E"]) -> Float[Array, ""]:
-        longest = sequence.shape[0] - 1
-        if not self.prefix_loss:
-            error = prediction(self.model, weights, sequence, self.dim, self.normalize) - sequence[-1, self.dim :]
-            return jnp.mean(error**2)
-        at = jnp.arange(1, longest + 1)
-        scales = jnp.array([attention_scale(self.normalize, n) for n in range(1, longest + 1)], sequence.dtype)
-        return jnp.mean(jax.vmap(lambda n, scale: self.prefix_error(weights, sequence, n, scale))(at, scales))
-
-    def prefix_error(self, weights: Part, sequence: Float[Array, "N+1 E"], n: Array, scale: Array) -> Float[Array, ""]:
-        present = jnp.arange(sequence.shape[0]) <= n
-        query, target = sequence[n, : self.dim], sequence[n, self.dim :]
-        tokens = jnp.where(present[:, None], sequence, 0).at[n, self.dim :].set(0)
-        guess = kind(self.model).predict(weights, tokens, query, scale, self.model.softmax, present)
-        return jnp.mean((guess - target) ** 2)
+        dim = self.task.dim
+        if self.task.prefix_loss:
+            errors = self.model.predict_prefixes(weights, sequence, self.task) - sequence[1:, dim:]
+            return jnp.mean(jnp.mean(errors**2, axis=1))
+        hidden = jnp.asarray(sequence).at[-1, dim:].set(0)
+        error = self.model.predict(weights, hidden, self.task) - sequence[-1, dim:]
+        return jnp.mean(error**2)
 
 
-def prediction(
-    model: Model, weights: Part, sequence: Float[Array, "N+1 E"], dim: int, normalize: str
-) -> Float[Array, " O"]:
-    """The model's label for the last token of one sequence, whose own label it does not see."""
-    tokens = jnp.asarray(sequence).at[-1, dim:].set(0)
-    scale = attention_scale(normalize, sequence.shape[0] - 1)
-    return kind(model).predict(weights, tokens, sequence[-1, :dim], scale, model.softmax)
+def check_predict(model: Model, task: Task, dtype: str = "float64") -> None:
+    """Ask a model for the shape of its answer, and refuse it in one line if it has none or another one."""
+    weights = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in model.shapes(task).items()}
+    sequence = jax.ShapeDtypeStruct((task.context + 1, task.dim + task.out_dim), dtype)
+    try:
+        answer = jax.eval_shape(lambda w, s: jnp.asarray(model.predict(w, s, task)), weights, sequence)
+    except Exception as error:  # a user's method can raise anything
+        line = (str(error).splitlines() or [""])[0][:150]
+        raise BadInput(f"model: {model.kind!r} cannot predict a sequence ({type(error).__name__}: {line})") from None
+    if answer.shape != (task.out_dim,):
+        raise BadInput(f"model: {model.kind!r} predicts shape {answer.shape}, must be ({task.out_dim},), one per label")

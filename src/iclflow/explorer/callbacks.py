@@ -7,13 +7,14 @@ from dash import ClientsideFunction, Dash, Input, Output, Patch, no_update
 from dash import State as Held
 from dash.exceptions import PreventUpdate
 
-from iclflow.explorer.jobs import Job, Jobs, seconds_needed
+from iclflow.explorer.jobs import Job, Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, show_times, value_lines
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.saved import Saved
 from iclflow.explorer.state import State, clamped
 from iclflow.explorer.theory_view import TheoryView, payload, theory_view
+from iclflow.training.cost import draw_seconds
 
 __all__ = ["connect"]
 
@@ -51,7 +52,7 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
             if client.ticket != ticket:
                 raise PreventUpdate
             view = theory_view(state)
-        wait = seconds_needed(state)
+        wait = draw_seconds(state.experiment())
         job = None if wait > TOO_LONG else jobs.start(client, ticket, state)
         words = "theory only" if job is None else "simulating"
         told = (state.to_query(), state.command(), state.python(), words)
@@ -137,7 +138,7 @@ def notes_for(state: State, view: TheoryView, settings: list[Any]) -> list[str]:
     notes = {
         "heads": room_for(state),
         "rank": f"at most D: {state.rank} is used" if asked > state.rank else "",
-        "log_samples": "" if state.data == "population" else sampling_note(seconds_needed(state)),
+        "log_samples": "" if state.data == "population" else sampling_note(draw_seconds(state.experiment())),
         "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
         "log_init": view.note if view.prediction is not None else "",
         "spectrum": view.note if view.prediction is None else "",

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Separate
+from iclflow.comparison.gains import paper_reduced
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.explorer.sentence import sentence
 from iclflow.probing import probe
 from iclflow.probing.result import Probe
-from iclflow.run import Run
+from iclflow.results.run import Run
+from iclflow.system.thinning import even_places, kept_places
 from iclflow.theory.landscape import directions
-from iclflow.thinning import kept_places
-from iclflow.units import to_paper_weights
 
 __all__ = ["Detail", "algorithms", "curve_of", "cut_down", "detail_of"]
 
@@ -57,7 +56,7 @@ def cut_down(run: Run) -> Run:
     steps = good[kept_places(time[good], loss[good], CURVE)]
     count, size = run.weights.sizes["record"], sum(array[0].size for array in run.weights.values())
     most = max(FEWEST, min(RECORDS, NUMBERS // size))
-    records = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))
+    records = even_places(count, most)
     return Run(
         run.experiment, run.curves.isel(step=steps), run.weights.isel(record=records), run.initial_weights, run.summary
     )
@@ -72,23 +71,18 @@ def curve_of(run: Run) -> dict[str, Any]:
 def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:
     """Of a run that is cut down, in the paper's units."""
     task, model, D = run.task, run.model, run.task.dim
-    basis, scale = covariances(task).basis, float(to_paper_weights(task, model, 1.0))
-    weights = {str(name): scale * array.values for name, array in run.weights.items()}
-    time = run.weights["time"].values
-    values = np.einsum("thoo->th", weights["value"][:, :, D:, D:]) / np.sqrt(task.out_dim)
-    if isinstance(model, Separate):
-        key, query = weights["key"][..., :D] @ basis, weights["query"][..., :D] @ basis
-        matrix = np.einsum("th,thrd,thre->tde", values, key, query)
-        flat = lambda array: array.reshape(len(time), -1, D)
-        maps = {"key": flat(key), "query": flat(query)}
-        places = model.heads * model.rank
+    time, basis = run.weights["time"].values, covariances(task).basis
+    heads = paper_reduced(model, {str(name): array.values for name, array in run.weights.items()}, task)
+    values, U = heads.value, basis.T @ heads.key_query @ basis
+    matrix = np.einsum("th,thde->tde", values, U)
+    if heads.key is not None and heads.query is not None:
+        flat = lambda array: (array @ basis).reshape(len(time), -1, D)
+        maps = {"key": flat(heads.key), "query": flat(heads.query)}
     else:
-        U = np.einsum("di,thde,ej->thij", basis, weights["key_query"][:, :, :D, :D], basis)
-        matrix = np.einsum("th,thde->tde", values, U)
         maps = {"key-query": U[:, int(np.argmax(np.abs(values[-1])))], "effective": matrix}
-        places = D
     gains = np.einsum("tdd->td", matrix) / directions(task).strength
-    words = [sentence(model.kind, float(t), g, places, drops) for t, g in zip(time, gains, strict=True)]
+    told = lambda t, g: sentence(model.one_by_one, float(t), g, model.components(task), drops)
+    words = [told(t, g) for t, g in zip(time, gains, strict=True)]
     return Detail(time, gains, values, maps, words)
 
 

@@ -14,11 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from iclflow.errors import IclflowError
 from iclflow.explorer.state import State
-from iclflow.run import Run
+from iclflow.results.run import Run
 
 __all__ = ["Client", "Job", "Jobs"]
 
@@ -209,12 +207,3 @@ def forget(client: Client) -> None:
 def key_of(state: State, number: int) -> tuple[State, int]:
     """Equal for seeds that are the same run, whatever the first one on screen."""
     return replace(state, seed=0, seeds=1), state.seed + number
-
-
-def seconds_needed(state: State) -> float:
-    """A rough estimate of sampling a finite sample: numbers drawn, and their products."""
-    if state.data != "sample":
-        return 0.0
-    width = state.dim + 1
-    side = state.dim * width * (width + 1) / 2
-    return float(state.samples * (2e-8 * (state.context + 1) * width + 1e-10 * np.square(side)))

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.comparison import compare_one
+from iclflow.comparison.comparing import compare_one
+from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput, IclflowError
 from iclflow.explorer.detail import algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.theory_view import TheoryView, levels_only, times, usable
-from iclflow.prediction import Prediction
-from iclflow.run import Run
+from iclflow.results.run import Run
 from iclflow.theory.landscape import plateau_losses
 
 __all__ = ["Saved", "Shown"]
 
 MOST, DEPTH, SEEDS = 500, 3, 20
-LARGE = 200_000  # sequences: to draw them again for the theory of a sample would keep the page waiting
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Saved:
 
 
 def found_below(root: Path) -> Any:
-    from iclflow.sweeps.store import is_sweep
+    from iclflow.sweeps.store.protocol import is_sweep
 
     for path in directories(root, DEPTH):
         name = str(path.relative_to(root)) if path != root else path.resolve().name
@@ -76,7 +75,7 @@ def directories(root: Path, depth: int) -> Iterator[Path]:
 
 def sweep_points(path: Path, name: str) -> Any:
     """One entry a point of the grid; its seeds are shown together."""
-    from iclflow.opening import load
+    from iclflow.sweeps.load import load
 
     try:
         sweep = load(path)
@@ -92,7 +91,7 @@ def sweep_points(path: Path, name: str) -> Any:
 
 
 def show_run(path: Path, name: str) -> Shown:
-    from iclflow.run_files import load_run
+    from iclflow.results.loading import load_run
 
     refuse_foreign_files(path)
     run = load_run(path)
@@ -118,7 +117,7 @@ def refuse_foreign_files(path: Path) -> None:
 
 def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
     """None for models and tasks whose weights have no picture in an eigenbasis."""
-    if run.model.kind not in ("merged", "separate") or run.experiment.data is not None:
+    if not (run.model.linear and run.model.offers("reduced")) or run.experiment.data is not None:
         return None
     try:
         return {**detail_of(run, view.drops).payload(), "algorithms": algorithms(run)}
@@ -127,7 +126,7 @@ def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
 
 
 def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
-    from iclflow.opening import load
+    from iclflow.sweeps.load import load
 
     sweep = load(path)
     data = sweep.data.isel(where)
@@ -150,9 +149,7 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
 def view_of(run: Run) -> TheoryView:
     """Theory from the run's own initial weights and moments, where there is one and it is quick."""
     levels = plateau_losses(run.task) if run.task.icl_fraction == 1 else np.array([float(run.loss.values[0])])
-    end, samples = float(run.time.values[-1]), run.training.samples
-    if run.experiment.data is not None or LARGE < samples < np.inf:
-        return levels_only(levels, "", end)
+    end = float(run.time.values[-1])
     try:
         found: Prediction = compare_one(run, None).prediction
     except IclflowError as error:

@@ -11,17 +11,16 @@ MOVING = (0.05, 0.9)  # a gain between these is on its way
 
 
 def sentence(
-    model: str, time: float, gains: Float[np.ndarray, " D"], places: int, drops: Float[np.ndarray, " m"]
+    one_by_one: bool, time: float, gains: Float[np.ndarray, " D"], most: int, drops: Float[np.ndarray, " m"]
 ) -> str:
-    """From the gains of all components; `places` is how many the heads can hold, `drops` are predicted times."""
+    """From the gains of all components; `most` is how many the model can hold, `drops` are predicted times."""
     if not np.isfinite(gains).all():
         return "training has diverged"
     dim, learned = len(gains), int(np.sum(gains > 0.5))
     moving = np.flatnonzero((gains > MOVING[0]) & (gains < MOVING[1]))
     coming = [t for t in drops if t > time]
-    most = min(places, dim)
     ahead = f"; next drop predicted at t = {coming[0]:.4g}" if coming else ""
-    if model == "merged":
+    if not one_by_one:
         return merged_words(learned, len(moving), dim, ahead)
     if len(moving):
         which = " and ".join(str(i + 1) for i in moving[:3])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from iclflow.config import Experiment
+from iclflow.experiment import Experiment
 
 __all__ = ["CHOICES", "EIGENVALUE", "RANGES", "State", "clamped", "falling"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from iclflow.comparison.prediction import Prediction, predict
 from iclflow.errors import BadInput
 from iclflow.explorer.sentence import sentence
 from iclflow.explorer.state import State
-from iclflow.prediction import Prediction, predict
 from iclflow.theory.landscape import plateau_losses
 from iclflow.units import to_paper_weights
 
@@ -53,10 +53,9 @@ def theory_view(state: State) -> TheoryView:
     if not usable(found):
         return levels_only(levels, NOT_SMALL)
     time = times(found)
-    places = state.heads * state.rank if state.model == "separate" else state.dim
-    gains = [expected_gains(found, t, state) for t in time]
-    words = [sentence(state.model, t, g, places, found.drop_times) for t, g in zip(time, gains, strict=True)]
-    shown = levels[: len(found.levels)] if state.model == "separate" else found.levels
+    gains, most = [expected_gains(found, t, state) for t in time], model.components(task)
+    words = [sentence(model.one_by_one, t, g, most, found.drop_times) for t, g in zip(time, gains, strict=True)]
+    shown = levels[: len(found.levels)] if model.one_by_one else found.levels
     note = NOT_SMALL if to_paper_weights(task, model, state.init) >= LARGE else ""
     return TheoryView(time, found.loss(time), shown, found.drop_times, found.directions, words, note, found)
 

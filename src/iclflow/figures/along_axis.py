@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, styled
-from iclflow.sweeps.expected import expected_quantity
-from iclflow.sweeps.gathered import NUMBERED, Sweep
-from iclflow.sweeps.selecting import Family, check_axis, families, spoken
+from iclflow.sweeps.forecast import expected_quantity
+from iclflow.sweeps.results import NUMBERED, Sweep
+from iclflow.sweeps.select import Family, check_axis, families, spoken
 
 __all__ = ["along_axis"]
 

@@ -4,12 +4,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from iclflow.comparison import compare_one
-from iclflow.config import Separate
+from iclflow.comparison.comparing import compare_one
+from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput
 from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
-from iclflow.prediction import Prediction
-from iclflow.run import Run
+from iclflow.results.run import Run
 
 __all__ = ["loss_curve"]
 
@@ -64,7 +63,4 @@ def near(drops: np.ndarray, end: float) -> np.ndarray:
 
 
 def title(run: Run) -> str:
-    model = run.model
-    heads = f"{model.heads} heads" if model.heads > 1 else "one head"
-    rank = f", rank {model.rank}" if isinstance(model, Separate) else ""
-    return f"{model.kind}, {heads}{rank}, $D={run.task.dim}$, $N={run.task.context}$"
+    return f"{run.model.title()}, $D={run.task.dim}$, $N={run.task.context}$"

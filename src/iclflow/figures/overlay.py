@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from iclflow.comparison.overlay import Overlay
 from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
-from iclflow.overlay import Overlay
 
 __all__ = ["overlay"]
 

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, GREY, styled
-from iclflow.sweeps.expected import expected_of
-from iclflow.sweeps.gathered import Sweep
-from iclflow.sweeps.selecting import Family, families
+from iclflow.sweeps.forecast import expected_of
+from iclflow.sweeps.results import Sweep
+from iclflow.sweeps.select import Family, families
 
 __all__ = ["seed_bands"]
 

@@ -1,56 +1,87 @@
-r"""What merged and separate attention share: the coefficients of their output, and the label at the query.
+"""What merged and separate attention have in common: heads, a scale or a softmax, and which blocks of value train."""
 
-$$\Theta_o[a,b,c] = \sum_h V_h[o,a]\, M_h[b,c]$$
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-$$\hat y = \nu \sum_h V_h \sum_m a_{hm}\, x_m,\qquad a_h = \text{scores, or their softmax over the tokens.}$$
+import numpy as np
+from pydantic import Field
 
-Only the last $O$ rows of a head's value matrix, $V_h$, reach the label; the residual stream adds the query's own
-label entry, which is 0.
-"""
+from iclflow.config import Task
+from iclflow.config.task import Count
+from iclflow.data.features import attention_scale
+from iclflow.errors import BadInput
+from iclflow.models.base import Model, Weights
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
-
-__all__ = ["combine", "read_out", "split"]
-
-
-def read_out(
-    scores: Float[Array, "H n"],
-    tokens: Float[Array, "n E"],
-    value_rows: Float[Array, "H O E"],
-    scale: Float[Array, ""] | float,
-    softmax: bool,
-    present: Bool[Array, " n"] | None = None,
-) -> Float[Array, " O"]:
-    """The label at the query; `present` marks the tokens that a shorter prefix keeps."""
-    if softmax:
-        scores = scores if present is None else jnp.where(present, scores, -jnp.inf)
-        scores = jnp.exp(scores - jax.lax.stop_gradient(scores.max(axis=1, keepdims=True)))
-        mixed = (scores @ tokens) / scores.sum(axis=1, keepdims=True)
-    else:
-        mixed = scores @ tokens
-    return scale * jnp.einsum("hoe,he->o", value_rows, mixed)
+__all__ = ["Attention"]
 
 
-def combine(value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]) -> Float[Array, "O A B D"]:
-    r"""$\Theta$ from its two factors."""
-    heads, outputs, rows = value.shape
-    cols, dim = key_query.shape[1:]
-    theta = value.reshape(heads, outputs * rows).T @ key_query.reshape(heads, cols * dim)
-    return theta.reshape(outputs, rows, cols, dim)
+class Attention(Model):
+    """One layer of attention; subclasses say how a head scores its tokens."""
+
+    laws: ClassVar[tuple[str, ...]] = ("entry", "public", "norm", "aligned", "random")
+    homogeneous: ClassVar[int]  # the degree without softmax
+    heads: Count = Field(8, description="number of heads H")
+    softmax: bool = Field(False, description="softmax over the tokens instead of a scale")
+
+    @abstractmethod
+    def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
+        """The scores (H, n) of all tokens for one query."""
+
+    @property
+    def linear(self) -> bool:
+        return not self.softmax
+
+    @property
+    def degree(self) -> int | None:
+        return None if self.softmax else self.homogeneous
+
+    def normalize(self, task: Task) -> str:
+        return task.normalize or ("none" if self.softmax else "context")
+
+    def complaints(self, task: Task) -> Iterator[str]:
+        if self.softmax and task.normalize == "context":
+            yield "normalize: 'context' must be 'none' or 'tokens' with softmax, which has scale 1"
+
+    def linear_twin(self) -> Model:
+        return self.replace(softmax=False) if self.softmax else self
+
+    def compiled_for(self, task: Task) -> Task:
+        return compiled_for(task)
+
+    def predict(self, weights: Weights, sequence: Any, task: Task) -> Any:
+        from iclflow.models.readout import read_out
+
+        dim, scale = task.dim, attention_scale(self.normalize(task), sequence.shape[0] - 1)
+        scores = self.scores(weights, sequence, sequence[-1, :dim])
+        return read_out(scores, sequence, weights["value"][:, dim:], scale, self.softmax)
+
+    def predict_prefixes(self, weights: Weights, sequence: Any, task: Task) -> Any:
+        from iclflow.models.readout import over_prefixes, read_out
+
+        def answer(tokens: Any, query: Any, scale: Any, present: Any) -> Any:
+            scores = self.scores(weights, tokens, query)
+            return read_out(scores, tokens, weights["value"][:, task.dim :], scale, self.softmax, present)
+
+        return over_prefixes(answer, sequence, task.dim, self.normalize(task))
+
+    def describe(self) -> str:
+        return f"{self.kind}{', softmax' if self.softmax else ''}"
+
+    def title(self) -> str:
+        heads = f"{self.heads} heads" if self.heads > 1 else "one head"
+        return self.describe().replace(self.kind, f"{self.kind}, {heads}", 1)
+
+    @classmethod
+    def dim_of(cls, weights: Weights, out_dim: int) -> int:
+        shape = np.shape(weights["value"])
+        if len(shape) != 3 or shape[1] != shape[2] or shape[2] <= out_dim:
+            raise BadInput(f"weights: 'value' has shape {shape}, must be (H, E, E) with E > out_dim = {out_dim}")
+        return shape[2] - out_dim
 
 
-def split(
-    value: Float[Array, "H O A"], key_query: Float[Array, "H B D"], slope: Float[Array, "O A B D"]
-) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
-    r"""The slopes of both factors from $\dot\Theta = \partial L/\partial\Theta$.
-
-    $$\partial L/\partial V_h[o,a] = \sum_{bc} \dot\Theta_o[a,b,c] M_h[b,c],\qquad
-      \partial L/\partial M_h[b,c] = \sum_{oa} \dot\Theta_o[a,b,c] V_h[o,a].$$
-    """
-    heads, outputs, rows = value.shape
-    flat = slope.reshape(outputs * rows, -1)
-    value_slope = (key_query.reshape(heads, -1) @ flat.T).reshape(value.shape)
-    key_query_slope = (value.reshape(heads, outputs * rows) @ flat).reshape(key_query.shape)
-    return value_slope, key_query_slope
+def compiled_for(task: Task) -> Task:
+    """Sizes and scale are all that the built-in models read of a task."""
+    return Task(
+        dim=task.dim, out_dim=task.out_dim, context=task.context, normalize=task.normalize, prefix_loss=task.prefix_loss
+    )

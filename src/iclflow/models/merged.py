@@ -1,51 +1,92 @@
-r"""Linear or softmax attention with one key-query matrix a head (paper, Eq. 3 with merged weights).
+r"""Linear or softmax attention with one key-query matrix per head (paper, Eq. 3 with merged weights).
 
 $$\text{score}_{hm} = x_m' W^{KQ}_h x_q,\qquad \Theta_o[a,b,c] = \sum_h V_h[o,a]\, W^{KQ}_h[b,c].$$
 """
 
+from typing import Any, ClassVar
+
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Float
 
-from iclflow.config import Merged
-from iclflow.data.moments import Blocks
-from iclflow.models.attention import combine, read_out, split
+from iclflow.config import Task
+from iclflow.data.features import Blocks
+from iclflow.models.attention import Attention
+from iclflow.models.base import Model, Shapes, Weights, Where
+from iclflow.models.parts import empty
+from iclflow.models.reduced import Reduced, label_value
 
-__all__ = ["predict", "pull_back", "shapes", "theta", "trained", "vectors"]
-
-
-def shapes(model: Merged, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
-    width = dim + out_dim
-    return {"value": (model.heads, width, width), "key_query": (model.heads, width, width)}
+__all__ = ["Merged"]
 
 
-def trained(dim: int, blocks: Blocks) -> dict[str, tuple]:
-    if blocks == "label":
-        return {"value": np.s_[:, dim:, dim:], "key_query": np.s_[:, :dim, :dim]}
-    return {"value": np.s_[:, dim:, :], "key_query": np.s_[:, :, :dim]}
+class Merged(Attention):
+    """Attention with one key-query matrix per head."""
 
+    kind: ClassVar[str] = "merged"
+    homogeneous: ClassVar[int] = 2
+    axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "value": ("head", "row", "col"),
+        "key_query": ("head", "row", "col"),
+    }
 
-def vectors(dim: int) -> dict[str, tuple]:
-    return {"value": np.s_[:, dim:, :dim], "key_query": np.s_[:, dim:, :dim]}
+    def shapes(self, task: Task) -> Shapes:
+        width = task.dim + task.out_dim
+        return {"value": (self.heads, width, width), "key_query": (self.heads, width, width)}
 
+    def trained(self, task: Task, blocks: Blocks) -> Where:
+        dim = task.dim
+        if blocks == "label":
+            return {"value": np.s_[:, dim:, dim:], "key_query": np.s_[:, :dim, :dim]}
+        return {"value": np.s_[:, dim:, :], "key_query": np.s_[:, :, :dim]}
 
-def theta(part: dict[str, Array]) -> Float[Array, "O A B D"]:
-    return combine(part["value"], part["key_query"])
+    def vectors(self, task: Task, last_only: bool = False) -> Where:
+        rows = slice(-1 if last_only else task.dim, None)
+        return {"value": np.s_[:, rows, : task.dim], "key_query": np.s_[:, rows, : task.dim]}
 
+    def spans_all_blocks(self, task: Task) -> bool:
+        return self.heads >= task.out_dim * (task.dim + task.out_dim)
 
-def pull_back(part: dict[str, Array], slope: Float[Array, "O A B D"]) -> dict[str, Array]:
-    value, key_query = split(part["value"], part["key_query"], slope)
-    return {"value": value, "key_query": key_query}
+    def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
+        return (weights["key_query"][:, :, : query.shape[0]] @ query) @ tokens.T
 
+    def theta(self, part: Weights) -> Any:
+        from iclflow.models.readout import combine
 
-def predict(
-    weights: dict[str, Array],
-    tokens: Float[Array, "n E"],
-    query: Float[Array, " D"],
-    scale: Float[Array, ""] | float,
-    softmax: bool = False,
-    present: Bool[Array, " n"] | None = None,
-) -> Float[Array, " O"]:
-    """The label of the query from all `tokens`, the query (label hidden) among them."""
-    dim = query.shape[0]
-    scores = (weights["key_query"][:, :, :dim] @ query) @ tokens.T
-    return read_out(scores, tokens, weights["value"][:, dim:], scale, softmax, present)
+        return combine(part["value"], part["key_query"])
+
+    def pull_back(self, part: Weights, slope: Any) -> Weights:
+        from iclflow.models.readout import split
+
+        value, key_query = split(part["value"], part["key_query"], slope)
+        return {"value": value, "key_query": key_query}
+
+    def reduced(self, weights: Weights, task: Task) -> Reduced:
+        return Reduced(label_value(weights["value"], task), weights["key_query"][..., : task.dim, : task.dim])
+
+    def balanced(self, A: Float[np.ndarray, "D D"], task: Task) -> Weights:
+        dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
+        size = np.sqrt(outputs) * np.linalg.norm(A)
+        if size > 0:
+            v = np.sqrt(size)
+            weights["value"][0, dim:, dim:] = v * np.eye(outputs) / np.sqrt(outputs)
+            weights["key_query"][0, :dim, :dim] = A * np.sqrt(outputs) / v
+        return weights
+
+    def aligned(
+        self, task: Task, init: float, basis: Float[np.ndarray, "D D"], drive: Float[np.ndarray, "D D"]
+    ) -> Weights:
+        dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
+        weights["key_query"][:, :dim, :dim] = init * (drive / np.linalg.norm(drive))
+        weights["value"][:, dim:, dim:] = init * np.eye(outputs) / np.sqrt(outputs)
+        return weights
+
+    def theory(self, task: Task) -> str | None:
+        if self.softmax:
+            return None
+        return "drop" if task.icl_fraction == 1 else "mixture"
+
+    def enlarged(self, heads: int, dim: int) -> Model:
+        return self.replace(heads=heads)
+
+    @classmethod
+    def fields_of(cls, weights: Weights) -> dict[str, int]:
+        return {"heads": len(weights["value"])}

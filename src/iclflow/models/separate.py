@@ -4,64 +4,130 @@ $$\text{score}_{hm} = (K_h x_m)'(Q_h x_q),\qquad
   \Theta_o[a,b,c] = \sum_h V_h[o,a] \sum_r K_h[r,b]\, Q_h[r,c].$$
 """
 
-import jax.numpy as jnp
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Float
+from pydantic import Field
 
-from iclflow.config import Separate
-from iclflow.data.moments import Blocks
-from iclflow.models.attention import combine, read_out, split
+from iclflow.config import Task
+from iclflow.config.task import Count
+from iclflow.data.features import Blocks
+from iclflow.models.attention import Attention
+from iclflow.models.base import Model, Shapes, Weights, Where
+from iclflow.models.parts import empty
+from iclflow.models.reduced import Reduced, label_value
 
-__all__ = ["predict", "pull_back", "shapes", "theta", "trained", "vectors"]
+__all__ = ["Separate"]
 
 
-def shapes(model: Separate, dim: int, out_dim: int) -> dict[str, tuple[int, ...]]:
-    width = dim + out_dim
-    return {
-        "value": (model.heads, width, width),
-        "key": (model.heads, model.rank, width),
-        "query": (model.heads, model.rank, width),
+class Separate(Attention):
+    """Attention with separate key and query of rank R in every head."""
+
+    kind: ClassVar[str] = "separate"
+    homogeneous: ClassVar[int] = 3
+    one_by_one: ClassVar[bool] = True
+    axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "value": ("head", "row", "col"),
+        "key": ("head", "rank", "col"),
+        "query": ("head", "rank", "col"),
     }
+    heads: Count = Field(5, description="number of heads H")
+    rank: Count = Field(1, description="rank R of key and query")
+    softmax: bool = Field(False, description="softmax over the tokens instead of a scale")
 
+    def shapes(self, task: Task) -> Shapes:
+        width = task.dim + task.out_dim
+        rows = (self.heads, self.rank, width)
+        return {"value": (self.heads, width, width), "key": rows, "query": rows}
 
-def trained(dim: int, blocks: Blocks) -> dict[str, tuple]:
-    if blocks == "label":
-        return {"value": np.s_[:, dim:, dim:], "key": np.s_[:, :, :dim], "query": np.s_[:, :, :dim]}
-    return {"value": np.s_[:, dim:, :], "key": np.s_[:, :, :], "query": np.s_[:, :, :dim]}
+    def complaints(self, task: Task) -> Iterator[str]:
+        yield from super().complaints(task)
+        if self.rank > task.dim:
+            yield f"rank: {self.rank} must be at most dim = {task.dim}"
 
+    def components(self, task: Task) -> int:
+        return min(task.dim, self.heads * self.rank)
 
-def vectors(dim: int) -> dict[str, tuple]:
-    return {"value": np.s_[:, dim:, :dim], "key": np.s_[:, :, dim:]}
+    def trained(self, task: Task, blocks: Blocks) -> Where:
+        dim = task.dim
+        if blocks == "label":
+            return {"value": np.s_[:, dim:, dim:], "key": np.s_[:, :, :dim], "query": np.s_[:, :, :dim]}
+        return {"value": np.s_[:, dim:, :], "key": np.s_[:, :, :], "query": np.s_[:, :, :dim]}
 
+    def vectors(self, task: Task, last_only: bool = False) -> Where:
+        labels = slice(-1 if last_only else task.dim, None)
+        return {"value": np.s_[:, labels, : task.dim], "key": np.s_[:, :, labels]}
 
-def theta(part: dict[str, Array]) -> Float[Array, "O A B D"]:
-    value, key, query = part["value"], part["key"], part["query"]
-    dim = query.shape[2]
-    if value.shape[1:] == (1, 1):  # one label: sum_h v_h K_h' Q_h without a matrix a head
-        return ((value * key).reshape(-1, dim).T @ query.reshape(-1, dim))[None, None]
-    return combine(value, key.transpose(0, 2, 1) @ query)
+    def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
+        import jax.numpy as jnp
 
+        asked = jnp.einsum("hrd,d->hr", weights["query"][:, :, : query.shape[0]], query)
+        return jnp.einsum("hrb,hr->hb", weights["key"], asked) @ tokens.T
 
-def pull_back(part: dict[str, Array], slope: Float[Array, "O A B D"]) -> dict[str, Array]:
-    value, key, query = part["value"], part["key"], part["query"]
-    if value.shape[1:] == (1, 1):
-        key_slope = query @ slope[0, 0].T
-        value_slope = (key * key_slope).sum((1, 2))[:, None, None]
-        return {"value": value_slope, "key": value * key_slope, "query": (value * key) @ slope[0, 0]}
-    value_slope, key_query = split(value, key.transpose(0, 2, 1) @ query, slope)
-    return {"value": value_slope, "key": query @ key_query.transpose(0, 2, 1), "query": key @ key_query}
+    def theta(self, part: Weights) -> Any:
+        from iclflow.models.readout import combine
 
+        value, key, query = part["value"], part["key"], part["query"]
+        dim = query.shape[2]
+        if value.shape[1:] == (1, 1):  # one label: sum_h v_h K_h' Q_h without a matrix per head
+            return ((value * key).reshape(-1, dim).T @ query.reshape(-1, dim))[None, None]
+        return combine(value, key.transpose(0, 2, 1) @ query)
 
-def predict(
-    weights: dict[str, Array],
-    tokens: Float[Array, "n E"],
-    query: Float[Array, " D"],
-    scale: Float[Array, ""] | float,
-    softmax: bool = False,
-    present: Bool[Array, " n"] | None = None,
-) -> Float[Array, " O"]:
-    """The label of the query from all `tokens`, the query (label hidden) among them."""
-    dim = query.shape[0]
-    asked = jnp.einsum("hrd,d->hr", weights["query"][:, :, :dim], query)
-    scores = jnp.einsum("hrb,hr->hb", weights["key"], asked) @ tokens.T
-    return read_out(scores, tokens, weights["value"][:, dim:], scale, softmax, present)
+    def pull_back(self, part: Weights, slope: Any) -> Weights:
+        from iclflow.models.readout import split
+
+        value, key, query = part["value"], part["key"], part["query"]
+        if value.shape[1:] == (1, 1):
+            key_slope = query @ slope[0, 0].T
+            value_slope = (key * key_slope).sum((1, 2))[:, None, None]
+            return {"value": value_slope, "key": value * key_slope, "query": (value * key) @ slope[0, 0]}
+        value_slope, key_query = split(value, key.transpose(0, 2, 1) @ query, slope)
+        return {"value": value_slope, "key": query @ key_query.transpose(0, 2, 1), "query": key @ key_query}
+
+    def reduced(self, weights: Weights, task: Task) -> Reduced:
+        key, query = weights["key"][..., : task.dim], weights["query"][..., : task.dim]
+        return Reduced(label_value(weights["value"], task), np.swapaxes(key, -1, -2) @ query, key, query)
+
+    def balanced(self, A: Float[np.ndarray, "D D"], task: Task) -> Weights:
+        dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
+        u, s, vt = np.linalg.svd(A)
+        strengths = np.sqrt(outputs) * s
+        for head in range(min(self.heads, -(-dim // self.rank))):
+            held = slice(head * self.rank, min((head + 1) * self.rank, dim))
+            v = np.cbrt(strengths[held].sum())
+            if v > 0:
+                size, count = np.sqrt(strengths[held] / v)[:, None], held.stop - held.start
+                weights["key"][head, :count, :dim] = size * u.T[held]
+                weights["query"][head, :count, :dim] = size * vt[held]
+                weights["value"][head, dim:, dim:] = v * np.eye(outputs) / np.sqrt(outputs)
+        return weights
+
+    def aligned(
+        self, task: Task, init: float, basis: Float[np.ndarray, "D D"], drive: Float[np.ndarray, "D D"]
+    ) -> Weights:
+        dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
+        for d in range(self.components(task)):
+            head, row = divmod(d, self.rank)
+            weights["key"][head, row, :dim] = weights["query"][head, row, :dim] = init * basis[:, d]
+        for head in range(-(-self.components(task) // self.rank)):
+            used = min(self.rank, self.components(task) - head * self.rank)
+            weights["value"][head, dim:, dim:] = init * np.sqrt(used / outputs) * np.eye(outputs)
+        return weights
+
+    def public_divisor(self, size: int) -> float:
+        return float(np.sqrt(size))
+
+    def theory(self, task: Task) -> str | None:
+        return None if self.softmax or task.icl_fraction < 1 else "staircase"
+
+    def enlarged(self, heads: int, dim: int) -> Model:
+        return self.replace(heads=heads, rank=1 if self.rank == 1 else dim)
+
+    def describe(self) -> str:
+        return f"{super().describe()}, rank {self.rank}"
+
+    @classmethod
+    def fields_of(cls, weights: Weights) -> dict[str, int]:
+        return {"heads": len(weights["value"]), "rank": np.shape(weights["key"])[1]}

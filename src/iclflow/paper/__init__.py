@@ -33,4 +33,4 @@ def figure_module(name: str) -> ModuleType:
     """The file of a figure; loading it loads JAX."""
     if name not in NAMES:
         raise BadInput(f"name: {name!r} must be one of {', '.join(NAMES)}")
-    return import_module(f"iclflow.paper.{name.replace('-', '_')}")
+    return import_module(f"iclflow.paper.figures.{name.replace('-', '_')}")

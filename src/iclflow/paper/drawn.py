@@ -7,8 +7,9 @@ import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from iclflow.config import Experiment
-from iclflow.run import Run
+from iclflow.experiment import Experiment
+from iclflow.results.run import Run
+from iclflow.system.thinning import even_places
 
 __all__ = ["Drawn", "Gap", "few", "loss_table", "stacked"]
 
@@ -34,8 +35,7 @@ class Drawn:
 
 def few(length: int, count: int = 500) -> Int[np.ndarray, " k"]:
     """Indices that draw a curve as well as all of them would, on a linear or a logarithmic axis."""
-    even, log = np.linspace(0, length - 1, count), np.geomspace(1, length, count) - 1
-    return np.unique(np.concatenate([even, log]).round().astype(int))
+    return np.union1d(even_places(length, count), (np.geomspace(1, length, count) - 1).round().astype(int))
 
 
 def stacked(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:

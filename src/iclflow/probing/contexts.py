@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.sequences import Law, Sample, gathered
-from iclflow.memory import require
+from iclflow.system.memory import require
 
 __all__ = ["Contexts", "Spectral", "draw", "read_contexts"]
 

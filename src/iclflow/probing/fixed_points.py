@@ -5,16 +5,16 @@ only at $S = \emptyset$ and $S = $ all. The distance to $A_S$ is that of predict
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from iclflow.config import Model, Separate, Task
+from iclflow.comparison.gains import paper_reduced
+from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.models import Weights
+from iclflow.models import Model, Weights
 from iclflow.probing.components import Components
-from iclflow.probing.heads import label_values, paper_weights
 from iclflow.theory.landscape import Directions
 from iclflow.theory.separate import conditions, escape_directions, hessian_spectrum
 
@@ -55,8 +55,8 @@ def fixed_points(
     learned = masks[near[0]]
     listed = {name_of(masks[i]): float(max(distance[i], 0)) for i in near[:LISTED]}
     checked = checked_conditions(task, model, d, learned, weights)
-    index, fastest, note = curvature(model, d, learned)
-    whole = model is not None and (model.kind == "separate" or bool(learned.all()) or not learned.any())
+    index, fastest, note = curvature(task, model, d, learned, weights)
+    whole = model is not None and (model.one_by_one or bool(learned.all()) or not learned.any())
     chosen = tuple(int(i) + 1 for i in np.flatnonzero(learned))
     return FixedPoints(chosen, float(max(distance[near[0]], 0)), listed, whole, checked, index, fastest, note)
 
@@ -76,11 +76,11 @@ def checked_conditions(
     task: Task, model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"], weights: Weights
 ) -> dict[str, Any] | None:
     """The paper's C1 to C3 as relative violations, for separate key and query."""
-    if not isinstance(model, Separate) or model.softmax:
+    if not has_heads(model):
         return None
-    scaled = paper_weights(task, model, weights)
-    key, query = scaled["key"][:, :, : task.dim], scaled["query"][:, :, : task.dim]
-    values = label_values(scaled, task)
+    values, _, key, query = paper_reduced(model, weights, task)
+    if key is None or query is None:
+        return None
     norms = np.stack([np.abs(values), np.linalg.norm(key, axis=(1, 2)), np.linalg.norm(query, axis=(1, 2))])
     # Heads that never grew are small, not zero; the conditions are relative and would see them as large as the others.
     present = norms.max(axis=0) >= ABSENT * norms.max()
@@ -90,20 +90,27 @@ def checked_conditions(
     return {**parts, "silent_force": float(found.silent.max()), "hold": found.hold(0.01)}
 
 
+def has_heads(model: Model | None) -> TypeGuard[Model]:
+    """Whether theory knows the model's heads: it is linear and has a reduced form."""
+    return model is not None and model.linear and model.offers("reduced")
+
+
 def curvature(
-    model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"]
+    task: Task, model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"], weights: Weights
 ) -> tuple[int | None, float | None, str]:
     """Index and fastest escape at the nearest fixed point."""
-    if model is None or model.softmax:
+    if not has_heads(model):
         return None, None, "no theory of the curvature of this model"
-    if not isinstance(model, Separate):
+    heads = model.reduced(weights, task)
+    count, rank = len(heads.value), 0 if heads.key is None else heads.key.shape[1]
+    if not model.one_by_one:
         if learned.all() or not learned.any():
-            return (0 if learned.all() else model.heads), None, ""
-        return None, None, "merged attention rests only at zero and at the minimum"
+            return (0 if learned.all() else count), None, ""
+        return None, None, f"{model.kind} attention rests only at zero and at the minimum"
     try:
         index = escape_directions(d, learned)
-        if model.rank > 1 or learned.sum() > model.heads:
+        if rank > 1 or learned.sum() > count:
             return index, None, ""
-        return index, float(hessian_spectrum(d, learned, model.heads).max()), ""
+        return index, float(hessian_spectrum(d, learned, count).max()), ""
     except BadInput as error:
         return None, None, str(error)

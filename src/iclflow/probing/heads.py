@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Model, Separate, Task
-from iclflow.models import Weights, kind
-from iclflow.probing.outputs import key_query
+from iclflow.comparison.gains import along, paper_reduced
+from iclflow.config import Task
+from iclflow.models import Model, Weights
 from iclflow.theory.landscape import Directions
 from iclflow.theory.merged import conserved as conserved_merged
 from iclflow.theory.separate import conserved
-from iclflow.units import to_paper_weights
 
-__all__ = ["Heads", "heads", "label_values", "paper_weights", "vector_blocks"]
+__all__ = ["Heads", "heads", "vector_blocks"]
 
 MOST_PAIRS = 2000  # heads up to which all pairs are looked at
 
@@ -38,50 +37,33 @@ class Heads:
     carrier: tuple[int | None, ...]  # by component: the head (from 0) that carries it, None if nobody does
 
 
-def paper_weights(task: Task, model: Model, weights: Weights) -> Weights:
-    return {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
-
-
-def label_values(weights: Weights, task: Task) -> Float[np.ndarray, " H"]:
-    """tr V_h / sqrt(O), the part of a head's label block that grows."""
-    if "second" in weights:
-        return weights["second"].sum(axis=0) / np.sqrt(task.out_dim)
-    return np.trace(weights["value"][:, task.dim :, task.dim :], axis1=1, axis2=2) / np.sqrt(task.out_dim)
-
-
 def heads(task: Task, model: Model, d: Directions, weights: Weights) -> Heads:
     """The heads of one snapshot."""
-    scaled, dim = paper_weights(task, model, weights), task.dim
-    v = label_values(scaled, task)
-    if isinstance(model, Separate):
-        K, Q = scaled["key"][:, :, :dim], scaled["query"][:, :, :dim]
-        blocks = key_query(model, scaled, dim)[:, :dim]
-        balance, matrix = conserved(v, K, Q)
-        key, query = np.linalg.norm(K, axis=(1, 2)), np.linalg.norm(Q, axis=(1, 2))
-        worst, largest = max(np.abs(balance).max(), np.abs(matrix).max()), max(np.max(v**2), np.max(key**2))
+    found = paper_reduced(model, weights, task)
+    v, U = found.value, found.key_query
+    if found.key is not None and found.query is not None:
+        balance, matrix = conserved(v, found.key, found.query)
+        key, query = np.linalg.norm(found.key, axis=(1, 2)), np.linalg.norm(found.query, axis=(1, 2))
+        worst = max(np.abs(balance).max(), np.abs(matrix).max())
     else:
-        blocks = (
-            scaled["first"].reshape(-1, dim, dim) if model.kind == "mlp" else key_query(model, scaled, dim)[:, :dim]
-        )
-        key, query = np.linalg.norm(blocks, axis=(1, 2)), None
-        balance, largest = v**2 - key**2, max(np.max(v**2), np.max(key**2))
-        worst = np.abs(conserved_merged(v, blocks) if len(v) <= MOST_PAIRS else balance).max()
-    own = v[:, None, None] * blocks
-    dual_left, dual_right = np.linalg.inv(d.left), np.linalg.inv(d.right)
-    along = np.einsum("di,hij,dj->hd", dual_left, own, dual_right)
-    size = np.linalg.norm(own, axis=(1, 2))[:, None]
-    share = along / d.strength
+        key, query = np.linalg.norm(U, axis=(1, 2)), None
+        balance = v**2 - key**2
+        worst = np.abs(conserved_merged(v, U) if len(v) <= MOST_PAIRS else balance).max()
+    largest = max(np.max(v**2), np.max(key**2))
+    own = v[:, None, None] * U
+    coordinates, size = along(d, own), np.linalg.norm(own, axis=(1, 2))[:, None]
+    share = coordinates / d.strength
     held = share.sum(axis=0) > 0.5
-    carrier = tuple(int(share[:, i].argmax()) if held[i] else None for i in range(dim))
-    alignment = along / np.where(size > 0, size, 1.0)
+    carrier = tuple(int(share[:, i].argmax()) if held[i] else None for i in range(task.dim))
+    alignment = coordinates / np.where(size > 0, size, 1.0)
     return Heads(v, key, query, balance, float(worst / max(largest, 1e-300)), alignment, share, carrier)
 
 
 def vector_blocks(task: Task, model: Model, weights: Weights) -> dict[str, float]:
     """Norms of the blocks that theory keeps at zero, relative to the rest of the same array that is trained."""
     found = {}
-    for name, where in kind(model).vectors(task.dim).items():
+    for name, where in model.vectors(task).items():
         block = np.linalg.norm(weights[name][where])
-        trained = np.linalg.norm(weights[name][kind(model).trained(task.dim, "label")[name]])
+        trained = np.linalg.norm(weights[name][model.trained(task, "label")[name]])
         found[name] = float(block / trained) if trained > 0 else float(block > 0)
     return found

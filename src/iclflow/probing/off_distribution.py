@@ -106,7 +106,7 @@ def expected(
     if verdict.algorithm == "none" and found.reduced:
         matrix = found.matrices[-1]
     if matrix is not None:
-        if last.function is None and not (last.model is not None and last.model.softmax):
+        if last.linear:
             matrix = matrix * unit(last.normalize, task.context) / unit(last.normalize, scene.contexts.length)
         if task.icl_fraction == 1:
             scene_there = landscape(task.replace(normalize="context"))

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Model, Task
+from iclflow.config import Task
+from iclflow.models import Model
 from iclflow.probing.candidates import Entry
 from iclflow.probing.fixed_points import FixedPoints
 from iclflow.probing.gains import Gains

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.data.sampled import attention_scale
+from iclflow.data.features import attention_scale
 from iclflow.data.sequences import Given
 from iclflow.data.spectrum import Covariances, covariances, root
 from iclflow.errors import BadInput
@@ -40,7 +40,6 @@ class Scene:
 def scene_of(subject: Subject) -> Scene:
     """The scene of a subject's own task, or of the sequences that were given."""
     task = subject.task
-    softmax = subject.model is not None and subject.model.softmax
     closed = None
     if subject.data is not None:
         contexts = given_contexts(subject.data, task)
@@ -50,8 +49,8 @@ def scene_of(subject: Subject) -> Scene:
         reference = task.replace(icl_fraction=1.0)
         if task.icl_fraction == 1:
             closed = landscape(at_full_length(task))
-    # Attention with softmax averages by itself: the paper's 1/N is what it compares with.
-    reference = reference.replace(normalize="context") if softmax or subject.model is None else reference
+    # What is not linear, such as softmax, averages by itself: it is compared with the paper's 1/N.
+    reference = reference if subject.linear else reference.replace(normalize="context")
     d = directions(reference)
     strength = d.strength / np.sqrt(task.out_dim)
     if reference.normalize == "tokens":

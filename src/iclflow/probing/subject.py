@@ -1,6 +1,6 @@
 """What is probed: weights along training, or at one time, or any function from sequences to predictions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Model, Task
+from iclflow.config import Task
 from iclflow.data.own import read_own_data
 from iclflow.data.sequences import Given
 from iclflow.errors import BadInput
-from iclflow.models import Weights, check_weights
-from iclflow.probing.given_weights import GivenFile, checkpoint_files, read_file, with_sizes
-from iclflow.run import Run
+from iclflow.models import Model, Weights
+from iclflow.models.parts import check_weights
+from iclflow.results.own_data import same_data
+from iclflow.results.run import Run
+from iclflow.results.weights import TO_PROBE, GivenWeights, checkpoint_files, read_weights, with_sizes
 
 __all__ = ["Predictor", "Subject", "from_run", "read_subject"]
 
@@ -41,8 +43,12 @@ class Subject:
     @property
     def normalize(self) -> str:
         """The scale in front of attention, as training takes it."""
-        softmax = self.model is not None and self.model.softmax
-        return self.task.normalize or ("none" if softmax else "context")
+        return self.task.normalize or "context" if self.model is None else self.model.normalize(self.task)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions have coefficients that can be read off the weights."""
+        return self.model is not None and self.model.linear
 
 
 def read_subject(source: Any, task: Task | None, model: Model | None, data: Any) -> Subject:
@@ -50,16 +56,15 @@ def read_subject(source: Any, task: Task | None, model: Model | None, data: Any)
     if callable(source):
         given, task = sequences(data, task)
         return Subject(getattr(source, "__name__", "a function"), task, None, (), function=source, data=given)
-    if isinstance(source, dict):
-        file = GivenFile({str(name): np.asarray(array) for name, array in source.items()}, {}, None)
-        return from_files("weights", [file], None, task, model, data)
+    if isinstance(source, Mapping):
+        return from_files("weights", [read_weights(source)], None, task, model, data)
     if not isinstance(source, str | Path):
         raise BadInput(f"weights: {type(source).__name__} must be a run, a path, named arrays or a function")
     path = Path(source)
     if path.is_dir():
         files, steps = checkpoint_files(path)
-        return from_files(str(source), [read_file(str(f)) for f in files], steps, task, model, data)
-    return from_files(str(source), [read_file(str(source))], None, task, model, data)
+        return from_files(str(source), [read_weights(f, TO_PROBE) for f in files], steps, task, model, data)
+    return from_files(str(source), [read_weights(source, TO_PROBE)], None, task, model, data)
 
 
 def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: str) -> Subject:
@@ -71,9 +76,7 @@ def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: 
         given, task = sequences(data, task)
         task = task.replace(prefix_loss=task.prefix_loss or run.task.prefix_loss)
     elif task is None and run.experiment.data is not None:
-        from iclflow.training.resuming import same_data
-
-        own = same_data(run, None)
+        own = same_data(run)
         given = None if own is None else own.training
     task = run.task if task is None else task.replace(normalize=task.normalize or run.task.normalize)
     names = [str(name) for name in run.weights.data_vars]
@@ -87,7 +90,7 @@ def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: 
 
 
 def from_files(
-    name: str, files: list[GivenFile], steps: list[int] | None, task: Task | None, model: Model | None, data: Any
+    name: str, files: list[GivenWeights], steps: list[int] | None, task: Task | None, model: Model | None, data: Any
 ) -> Subject:
     """Weights from memory or disk; a file that also holds sequences is probed on them unless a task is described."""
     described = task is not None and bool(
@@ -98,7 +101,7 @@ def from_files(
     given = None
     if data is not None:
         given, task = sequences(data, task)
-    model, task = with_sizes(files[0].weights, model, task, files[0].meta)
+    model, task = with_sizes(files[0], model, task)
     snapshots = tuple(check_weights(model, task, file.weights) for file in files)
     return Subject(name, task, model, snapshots, None, None if steps is None else np.array(steps, float), data=given)
 

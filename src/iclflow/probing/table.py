@@ -23,7 +23,7 @@ def shown(components: tuple[int, ...]) -> str:
 
 
 def verdict(probe: "Probe") -> list[str]:
-    kind = "a function" if probe.model is None else f"{probe.model.kind}{', softmax' if probe.model.softmax else ''}"
+    kind = "a function" if probe.model is None else probe.model.describe()
     return [
         f"{probe.subject} ({kind}): {probe.algorithm}, components {shown(probe.components)}",
         f"  {probe.last}",

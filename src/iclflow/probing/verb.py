@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.config import Model, Task
+from iclflow.config import Task
+from iclflow.models import Model
 from iclflow.probing.candidates import form, measure
 from iclflow.probing.fixed_points import fixed_points
 from iclflow.probing.gains import gains
@@ -16,7 +17,8 @@ from iclflow.probing.outputs import outputs
 from iclflow.probing.result import Probe
 from iclflow.probing.scene import scene_of
 from iclflow.probing.subject import Subject, from_run, read_subject
-from iclflow.run import Run
+from iclflow.results.loading import is_run, load_run
+from iclflow.results.run import Run
 
 __all__ = ["probe"]
 
@@ -42,9 +44,7 @@ def probe(
     ('zero', ())
     """
     name = "run" if isinstance(source, Run) else str(source)
-    if isinstance(source, str | Path) and (Path(source) / "summary.json").is_file():
-        from iclflow.run_files import load_run
-
+    if isinstance(source, str | Path) and is_run(source):
         source = load_run(source)
     if not isinstance(source, Run):
         return probe_one(read_subject(source, task, model, data), shifts)
@@ -76,7 +76,7 @@ def probe_one(subject: Subject, shifts: bool) -> Probe:
         gains=components,
         entries=entries,
         fixed_points=fixed_points(task, model, d, own, scene.strength, last),
-        heads=None if model is None else heads(task, model, d, last),
+        heads=heads(task, model, d, last) if model is not None and model.offers("reduced") else None,
         vector_blocks={} if model is None else vector_blocks(task, model, last),
         off_distribution=off_distribution(subject, scene, found, verdicts[-1], entries) if shifts else (),
         sequences=len(scene.contexts.query),

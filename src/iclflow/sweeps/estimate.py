@@ -5,24 +5,19 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from iclflow.config import Experiment
 from iclflow.engines.choose import choose
 from iclflow.errors import NoRoom
-from iclflow.sweeps.blocks import data_key
+from iclflow.experiment import Experiment
+from iclflow.sweeps.columns import CURVES, columns
 from iclflow.sweeps.grid import Grid
-from iclflow.sweeps.quantity_names import CURVES, columns
+from iclflow.training.cost import OVERHEAD, draw_seconds, held_bytes, run_seconds
+from iclflow.training.plan import data_key
 from iclflow.units import clock_rate
 
 __all__ = ["Estimate", "estimate", "refuse_if_full"]
 
-# Seconds, measured on one core of an ordinary machine.
-OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
-STEP, PER_ENTRY = 2e-6, 2e-10  # one step on moments, and what each entry of their matrix adds
-FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six evaluations
 UNKNOWN_STEPS, MOST_STEPS = 20_000, 5_000_000  # of descent until it has settled: a guess, and the cap of `train`
 MOST_ASKED = 30  # grid points at which theory is asked
-DRAW = 2.5e-8  # one normal number, drawn twice
-TOKEN = 4e-9  # one multiply-add of attention
 START = 5.0  # processes, imports, first compilation
 PROCESS = 350 * 2**20  # bytes of a worker before it has any data
 MANIFEST = 3072
@@ -67,31 +62,13 @@ def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
     )
 
 
-def side(experiment: Experiment) -> int:
-    """Features whose moments a run needs."""
-    dim, outputs = experiment.task.dim, experiment.task.out_dim
-    small = experiment.population or experiment.model.kind == "mlp"
-    return dim * dim * outputs if small else dim * (dim + outputs) * (dim + outputs + 1) // 2
-
-
-def sequences(experiment: Experiment) -> float:
-    training = experiment.training
-    return 0.0 if experiment.population or experiment.data else training.samples + 2 * training.test_samples
-
-
-def draw_seconds(experiment: Experiment) -> float:
-    task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
-    features = 0 if choose(experiment)[0] == "tokens" else positions * side(experiment) ** 2 * 1e-10
-    return sequences(experiment) * ((task.context + 1) * task.dim * DRAW + features)
-
-
 def all_seconds(points: list[Experiment]) -> float:
     """Of one run a point; where theory has to be asked, which takes its time, a few of them stand for all."""
     known = [e for e in points if not needs_theory(e)]
     others = [e for e in points if needs_theory(e)]
     asked = random.Random(0).sample(others, min(len(others), MOST_ASKED))
-    mean = sum(run_seconds(e) for e in asked) / max(len(asked), 1)
-    return sum(run_seconds(e) for e in known) + mean * len(others)
+    mean = sum(seconds_of(e) for e in asked) / max(len(asked), 1)
+    return sum(seconds_of(e) for e in known) + mean * len(others)
 
 
 def needs_theory(experiment: Experiment) -> bool:
@@ -100,24 +77,13 @@ def needs_theory(experiment: Experiment) -> bool:
     return training.steps is None and training.lr is not None and choose(experiment)[0] != "flow"
 
 
-def run_seconds(experiment: Experiment) -> float:
-    task, model, training = experiment.task, experiment.model, experiment.training
-    engine = choose(experiment)[0]
-    entries = side(experiment) if experiment.population else side(experiment) ** 2
-    step = STEP + PER_ENTRY * entries
-    if engine == "flow":
-        return 6 * FLOW_STEPS * step
-    steps = training.steps or settling_steps(experiment)
-    if engine == "moments":
-        return steps * step
-    rows = training.batch or sequences(experiment) or 5000
-    tokens = rows * (task.context + 1) * (task.dim + task.out_dim) ** 2 * model.heads
-    return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
+def seconds_of(experiment: Experiment) -> float:
+    return run_seconds(experiment, experiment.training.steps or settling_steps(experiment))
 
 
 def settling_steps(experiment: Experiment) -> float:
     """Steps until a run of descent has settled, by the time of the last drop; a guess where theory has none."""
-    from iclflow.sweeps.expected import expected_of  # brings JAX along
+    from iclflow.sweeps.forecast import expected_of  # brings JAX along
 
     expected = expected_of(experiment) if needs_theory(experiment) else None
     if expected is None or len(expected.drop_times) == 0:
@@ -125,15 +91,6 @@ def settling_steps(experiment: Experiment) -> float:
     pace = clock_rate(experiment.task, experiment.model) * (experiment.training.lr or 1.0)
     steps = expected.end / pace
     return min(max(steps, 1.0), MOST_STEPS) if math.isfinite(steps) else UNKNOWN_STEPS
-
-
-def held_bytes(experiment: Experiment) -> int:
-    task = experiment.task
-    if choose(experiment)[0] == "tokens":
-        return int(16 * sequences(experiment) * (task.context + 1) * (task.dim + task.out_dim))
-    chunk = 8 * min(sequences(experiment), 8192) * (task.context + 1) * (task.dim + task.out_dim)
-    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, 256 * 2**20)
-    return int(4 * 8 * side(experiment) ** 2 + 4 * chunk + kept)
 
 
 def disk_bytes(grid: Grid, runs: int) -> int:

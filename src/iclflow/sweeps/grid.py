@@ -4,7 +4,6 @@ Runs are numbered in the order of the axes, the seed fastest. A run's number is 
 alone says what it is.
 """
 
-import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.config import MODELS, Experiment, Task
+from iclflow.config import Task
 from iclflow.data.own import agreed_task, read_own_data
 from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
+from iclflow.system.digest import json_digest
 
 __all__ = ["ALL_POINTS", "Axis", "Grid"]
 
@@ -102,9 +103,6 @@ class Grid:
         rest = {name: value for name, value in settings.items() if name not in Task.model_fields}
         given = Task(**own) if own else None
         task = agreed_task(given, self.own_file(str(settings["data"]), own.get("out_dim"))["sizes"])
-        model = rest.get("model", "separate")
-        if model not in MODELS:
-            raise BadInput(f"model: {model!r} must be one of {', '.join(MODELS)}")
         sizes = {name: value for name, value in task.model_dump().items() if name in task.model_fields_set}
         return Experiment.from_flat({**rest, **sizes})
 
@@ -211,11 +209,7 @@ class Grid:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(canonical(self.to_json()).encode()).hexdigest()
-
-
-def canonical(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, allow_nan=False)
+        return json_digest(self.to_json())
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:

@@ -21,19 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.config import MODELS, Task, Training, load_array, unknown
+from iclflow.config import Task, Training
+from iclflow.config.record import unknown
+from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
+from iclflow.models.base import KNOWN
 from iclflow.sweeps.grid import ALL_POINTS, Axis, Grid
 
 __all__ = ["grid_from", "read_grid"]
 
 TABLES = ("base", "axes", "zip", "seeds", "points", "summary")
-SETTINGS = ("model", "data", *dict.fromkeys(n for r in (Task, *MODELS.values(), Training) for n in r.model_fields))
 RANGE = ("from", "to", "step", "count", "log")
 LONGEST = 100_000  # values of one axis
 LARGEST = 1e300  # number in a range, so that no difference of two overflows
 POINTS = 200
 SPECTRA = ("spectrum", "task_spectrum")
+
+
+def setting_names() -> tuple[str, ...]:
+    """Every setting of a task, of a model that is known here, and of training."""
+    records = (Task, *KNOWN.values(), Training)
+    return ("model", "data", *dict.fromkeys(name for record in records for name in record.model_fields))
 
 
 def read_grid(path: Path) -> Grid:
@@ -52,7 +60,7 @@ def read_grid(path: Path) -> Grid:
 def grid_from(content: dict[str, Any]) -> Grid:
     """The grid that a (parsed) sweep file describes."""
     for name in content:
-        if name in SETTINGS and name != "seeds":
+        if name in setting_names() and name != "seeds":
             raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
         if name not in TABLES:
             raise BadInput(unknown(name, TABLES))
@@ -88,8 +96,8 @@ def zip_tables(content: dict[str, Any]) -> list[dict[str, Any]]:
 def check_name(where: str, name: str) -> None:
     if name in ("seed", "seeds"):
         raise BadInput(f"{where}.{name}: must stand at the top level, as seeds = 20, a list or a range")
-    if name not in SETTINGS:
-        raise BadInput(f"{where}.{unknown(name, tuple(s for s in SETTINGS if s not in ('seed', 'seeds')))}")
+    if name not in setting_names():
+        raise BadInput(f"{where}.{unknown(name, tuple(s for s in setting_names() if s not in ('seed', 'seeds')))}")
 
 
 def setting(where: str, name: str, value: Any) -> Any:

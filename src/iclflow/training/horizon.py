@@ -9,13 +9,13 @@ end the slowest direction relaxes.
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Model
+from iclflow.comparison.prediction import predict
 from iclflow.data.moments import Moments
+from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.engines.reach import balanced_weights, best_matrix, components, pseudo_inverse, search
 from iclflow.errors import BadInput
-from iclflow.models import Weights, kind, put_back, take
-from iclflow.prediction import predict
+from iclflow.models import Model, Weights
+from iclflow.models.parts import empty, put_back
 from iclflow.training.plan import Plan
 
 __all__ = ["expected_end"]
@@ -28,17 +28,13 @@ def expected_end(plan: Plan, loss: MomentLoss, part: Weights) -> float:
 
 def last_drop(plan: Plan, loss: MomentLoss, part: Weights) -> float:
     if plan.label_only:
-        empty = {
-            name: np.zeros(s)
-            for name, s in kind(loss.model).shapes(loss.model, plan.task.dim, plan.task.out_dim).items()
-        }
-        weights = put_back(loss.model, empty, part, plan.task.dim, loss.moments.blocks)
+        weights = put_back(loss.model, empty(loss.model, plan.task), part, plan.task, loss.moments.blocks)
         try:
             return float(max(predict(plan.task, loss.model, weights=weights).drop_times, default=0.0))
         except BadInput:  # outside the range of theory, such as a covariance without full rank
             pass
     size = max(typical_size(part), 1e-12)
-    algebraic = loss.model.kind == "separate"
+    algebraic = loss.model.one_by_one
     forces = plateau_forces(loss, plan.label_only)
     return float(sum(plan.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
 
@@ -53,20 +49,19 @@ def plateau_forces(loss: MomentLoss, label_only: bool) -> list[float]:
     r"""$\sigma$ on every plateau: one a component, one a head where vector blocks learn too, or a single one."""
     model, moments = loss.model, loss.moments
     if label_only or moments.blocks == "label":
-        count = components(model, moments.dim) if model.kind == "separate" else 1
+        count = model.components(size_of(moments)) if model.one_by_one else 1
         return [label_force(model, moments.label_part(), m) for m in range(count)]
     width = moments.dim + moments.out_dim
-    heads = min(model.heads, moments.out_dim * width if model.kind != "separate" else width)
+    heads = min(model.heads, width if model.one_by_one else moments.out_dim * width)
     return [head_force(loss, used) for used in range(heads)]
 
 
 def label_force(model: Model, label: Moments, m: int) -> float:
     """With the best `m` components learned."""
     A = best_matrix(label, m) if m else np.zeros((label.dim, label.dim))
-    weights = take(model, balanced_weights(model, A, label.out_dim), label.dim, "label")
-    slope = np.asarray(label.loss_and_slope(kind(model).theta(weights))[1])
+    slope = np.asarray(label.loss_and_slope(model.theta(balanced_part(model, A, label)))[1])
     mean = np.einsum("ooab->ab", slope) / np.sqrt(label.out_dim)
-    return max(float(np.linalg.norm(mean, 2 if model.kind == "separate" else "fro")), 1e-12)
+    return max(float(np.linalg.norm(mean, 2 if model.one_by_one else "fro")), 1e-12)
 
 
 def head_force(loss: MomentLoss, used: int) -> float:
@@ -76,8 +71,8 @@ def head_force(loss: MomentLoss, used: int) -> float:
     theta = np.zeros((moments.out_dim, width, width, dim))
     if used:
         model = loss.model.replace(heads=used)
-        start = balanced_weights(model, best_matrix(moments, components(model, dim)), moments.out_dim)
-        theta = kind(model).theta(search(MomentLoss(moments, (), None, model), start, jitters=(0.1,), most=200)[1])
+        start = balanced_part(model, best_matrix(moments, model.components(size_of(moments))), moments)
+        theta = model.theta(search(MomentLoss(moments, (), None, model), start, jitters=(0.1,), most=200)[1])
     slope = np.asarray(moments.loss_and_slope(theta)[1])
     return max(float(np.linalg.norm(slope.reshape(-1, width * dim), 2)), 1e-12)
 
@@ -86,9 +81,9 @@ def relaxation(loss: MomentLoss, rate: float) -> float:
     """Ten time constants of the slowest direction at the minimum."""
     label = loss.moments.label_part()
     slowest = smallest(label.left) * (1.0 if label.right is None else smallest(label.right))
-    A = best_matrix(label, components(loss.model, label.dim))
+    A = best_matrix(label, loss.model.components(size_of(label)))
     strength = np.sqrt(label.out_dim) * np.linalg.norm(A, 2)
-    speed = strength if loss.model.kind != "separate" else strength ** (4 / 3)
+    speed = strength ** (4 / 3) if loss.model.one_by_one else strength
     return 10 * label.out_dim * rate / (4 * slowest * max(speed, 1e-12))
 
 

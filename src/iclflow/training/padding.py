@@ -9,46 +9,49 @@ from collections.abc import Callable
 
 import numpy as np
 
-from iclflow.config import Separate
+from iclflow.config import Task
 from iclflow.data.moments import Moments
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.models import Weights
+from iclflow.models import Model, Weights
+from iclflow.models.parts import empty, take
 
-__all__ = ["DIMS", "HEADS", "can_be_padded", "padded"]
+__all__ = ["DIMS", "HEADS", "padded"]
 
 DIMS = (8, 16)
 HEADS = 20
 
 
-def can_be_padded(loss: MomentLoss) -> bool:
+def larger_model(loss: MomentLoss) -> Model | None:
+    """The model with room to spare; `None` where the zeros around it would not stay zero, or it does not fit."""
     moments = loss.moments
-    fits = moments.dim <= DIMS[-1] and loss.model.heads <= HEADS and moments.out_dim == 1
     plain = moments.blocks == "label" and moments.right is not None and not loss.tests and loss.mask is None
-    return fits and plain and loss.model.kind in ("merged", "separate")
+    if not plain or moments.dim > DIMS[-1] or moments.out_dim > 1:
+        return None
+    model = loss.model.enlarged(HEADS, larger_dim(moments))
+    return model if model is not None and getattr(loss.model, "heads", HEADS + 1) <= HEADS else None
+
+
+def larger_dim(moments: Moments) -> int:
+    return next(d for d in DIMS if moments.dim <= d)
 
 
 def padded(loss: MomentLoss, part: Weights) -> tuple[MomentLoss, Weights, Callable[[Weights], Weights]]:
-    """The loss and weights with zeros around them, and how to take the zeros off again."""
-    dim = next(d for d in DIMS if loss.moments.dim <= d)
-    model = loss.model.replace(heads=HEADS)
-    if isinstance(model, Separate):
-        model = model.replace(rank=1 if model.rank == 1 else dim)
-    moments = loss.moments
+    """The loss and weights with zeros around them where that is possible, and how to take the zeros off again."""
+    model, moments = larger_model(loss), loss.moments
+    if model is None:
+        return loss, part, dict
+    dim = larger_dim(moments)
     square = lambda array: filled(array, (*np.shape(array)[:-2], dim, dim))
     roomy = Moments(
         square(moments.left), square(moments.right), square(moments.cross), np.asarray(moments.power),
         dim=dim, blocks="label",
     )  # fmt: skip
+    task = Task(dim=dim)
+    large = take(model, empty(model, task), task, "label")
     shapes = {name: np.shape(array) for name, array in part.items()}
-    large = {name: filled(array, larger(name, model, dim)) for name, array in part.items()}
+    begin = {name: filled(array, large[name].shape) for name, array in part.items()}
     crop = lambda weights: {n: np.asarray(weights[n])[tuple(map(slice, shape))] for n, shape in shapes.items()}
-    return MomentLoss(roomy, (), None, model), large, crop
-
-
-def larger(name: str, model: object, dim: int) -> tuple[int, ...]:
-    if name == "value":
-        return (HEADS, 1, 1)
-    return (HEADS, model.rank if isinstance(model, Separate) else dim, dim)
+    return MomentLoss(roomy, (), None, model), begin, crop
 
 
 def filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What all seeds of an experiment share: engine, clock, data; computed when first asked for."""
+"""What all seeds of an experiment share: engine, clock and data, each made when it is first asked for."""
 
 import threading
 from collections.abc import Callable
@@ -9,63 +9,88 @@ from typing import Any
 import jax
 import numpy as np
 
-from iclflow.config import Experiment
-from iclflow.data.moments import Blocks, Moments
+from iclflow.config import Task, Training
+from iclflow.data.features import Blocks
+from iclflow.data.moments import Moments
 from iclflow.data.own import OwnData
 from iclflow.data.population import population_moments
 from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import TEST_ICL, TEST_IWL, TRAIN, Given, Law, Sample, Sequences, gathered
 from iclflow.data.spectrum import Covariances, covariances
 from iclflow.engines.choose import choose
+from iclflow.engines.minimum import lowest_loss
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.engines.reach import lowest_loss
-from iclflow.engines.token_loss import TokenLoss
-from iclflow.engines.verdict import Verdict
-from iclflow.memory import require
-from iclflow.models import Weights, take, vector_mask, vectors_are_zero
+from iclflow.engines.token_loss import TokenLoss, check_predict
+from iclflow.experiment import Experiment
+from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
-from iclflow.progress import Report
-from iclflow.run import Run
+from iclflow.models.parts import take, vector_mask, vectors_are_zero
+from iclflow.results.run import Run
+from iclflow.system.memory import require
+from iclflow.system.progress import Report
+from iclflow.training.cost import token_bytes
 from iclflow.units import clock_rate
 
-__all__ = ["Plan", "Walked"]
+__all__ = ["Plan", "data_key"]
 
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
+GUIDE = 4096  # sequences that size the default learning rate of a model without moments
 
 
-@dataclass
-class Walked:
-    """One seed's way down, on the common clock."""
+def data_key(experiment: Experiment) -> tuple:
+    """Equal for runs whose data, and all moments made of them, are the same."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    seed = None
+    if experiment.data is None and not experiment.population:
+        seed = training.seed if training.data_seed is None else training.data_seed
+    blocks = (training.freeze_vectors, training.init_law, bool(model.vectors(task)))  # which moments a model asks for
+    return (
+        task, experiment.data, training.samples, training.whiten, training.test_samples, seed,
+        model.normalize(task), blocks, choose(experiment)[0], training.dtype,
+    )  # fmt: skip
 
-    losses: np.ndarray  # (T, columns)
-    times: np.ndarray  # (T,)
-    recorded: np.ndarray  # indices into the T times
-    parts: list[Weights]
-    verdict: Verdict
-    optimizer_state: list[np.ndarray]
-    detail: dict[str, Any]
 
-
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Plan:
-    experiment: Experiment
-    own: OwnData | None = None
-    given: Weights | None = None
-    earlier: Run | None = None
-    roomy: bool = False  # train in a larger shape that many settings share (`padding`)
-    warnings: list[str] = field(default_factory=list)
+    """How an experiment is carried out; frozen, but for what it keeps between seeds."""
 
-    def __post_init__(self) -> None:
-        self.task, self.model, self.training = (
-            self.experiment.task,
-            self.experiment.model,
-            self.experiment.training,
-        )
-        self.engine, self.reason = choose(self.experiment)
-        self.normalize = self.task.normalize or ("none" if self.model.softmax else "context")
-        self.rate = clock_rate(self.task, self.model)
-        self._shared: dict[Any, Any] = {}
-        self._making = threading.Lock()
+    experiment: Experiment
+    own: OwnData | None = None  # the user's sequences
+    given: Weights | None = None  # the user's initial weights
+    earlier: Run | None = None  # the run that is resumed
+    roomy: bool = False  # train in a larger shape that many settings share (`padding`)
+    with_moments: bool = True  # whether outcomes carry their label moments
+    kept: dict[Any, Any] = field(default_factory=dict)
+    making: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def task(self) -> Task:
+        return self.experiment.task
+
+    @property
+    def model(self) -> Model:
+        return self.experiment.model
+
+    @property
+    def training(self) -> Training:
+        return self.experiment.training
+
+    @property
+    def engine(self) -> str:
+        return choose(self.experiment)[0]
+
+    @property
+    def engine_reason(self) -> str:
+        return choose(self.experiment)[1]
+
+    @property
+    def normalize(self) -> str:
+        return self.model.normalize(self.task)
+
+    @property
+    def rate(self) -> float:
+        """t/tau that passes in one step of unit learning rate."""
+        return clock_rate(self.task, self.model)
 
     # --- what the seeds share ---------------------------------------------------------------------------------------
 
@@ -73,24 +98,22 @@ class Plan:
     def data_is_shared(self) -> bool:
         return self.own is not None or self.experiment.population or self.training.data_seed is not None
 
-    def shared(self, key: Any, make: Callable[[], Any]) -> Any:
+    def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         """Made once where the seeds share their data, anew otherwise."""
         if not self.data_is_shared:
             return make()
-        with self._making:
-            if key not in self._shared:
-                self._shared[key] = make()
-        return self._shared[key]
+        with self.making:
+            if key not in self.kept:
+                self.kept[key] = make()
+        return self.kept[key]
 
     @property
     def test_names(self) -> list[str]:
         if self.own is not None:
             return [name.replace("sequences", "loss") for name in self.own.tests]
-        exact = self.experiment.population and self.engine != "tokens" and self.task.icl_fraction < 1
-        wanted = exact or (
-            self.training.test_samples > 0 and not (self.experiment.population and self.engine == "tokens")
-        )
-        return ["loss_icl", "loss_iwl"] if wanted else []
+        fresh = self.experiment.population and self.engine == "tokens"
+        exact = self.experiment.population and not fresh and self.task.icl_fraction < 1
+        return ["loss_icl", "loss_iwl"] if exact or (self.training.test_samples > 0 and not fresh) else []
 
     @cached_property
     def covariances(self) -> Covariances:
@@ -114,34 +137,34 @@ class Plan:
             return self.earlier.initial_weights
         if self.given is not None:
             return self.given
-        cov, training = self.covariances, self.training
-        return initial_weights(
-            self.model, self.task.dim, self.task.out_dim, training.init_law, training.init, seed,
-            cov.basis, cov.token @ cov.task @ cov.token,
-        )  # fmt: skip
+        training = self.training
+        return initial_weights(self.model, self.task, training.init_law, training.init, seed, self.covariances)
 
     def blocks(self, weights: Weights) -> Blocks:
         """Label blocks are enough where the vector blocks start at zero and stay there."""
         if self.engine == "tokens":
             return "all"
-        if self.model.kind == "mlp":
+        if not self.model.vectors(self.task):
             return "label"
         stay = self.training.freeze_vectors or (self.experiment.population and self.task.icl_fraction == 1)
-        return "label" if stay and vectors_are_zero(self.model, weights, self.task.dim) else "all"
+        return "label" if stay and vectors_are_zero(self.model, weights, self.task) else "all"
+
+    def trained_part(self, weights: Weights, blocks: Blocks) -> Weights:
+        return take(self.model, weights, self.task, blocks)
 
     def loss(self, seed: int, weights: Weights, blocks: Blocks, report: Report) -> MomentLoss | TokenLoss:
+        """What the engine descends."""
         frozen = self.training.freeze_vectors and blocks == "all"
-        mask = vector_mask(self.model, weights, self.task.dim, blocks) if frozen else None
+        mask = vector_mask(self.model, self.task, blocks) if frozen else None
         if self.engine != "tokens":
             moments = self.moments(seed, blocks, report)
             return MomentLoss(moments[0], tuple(moments[1:]), mask, self.model)
+        check_predict(self.model, self.task, self.training.dtype)
         dtype = np.dtype(self.training.dtype)
         cast = lambda tree: jax.tree.map(lambda a: np.asarray(a, dtype), tree)
         sets = [None] if self.experiment.population else cast(self.sequences(seed))
-        return TokenLoss(
-            cast(weights), sets[0], tuple(sets[1:]), cast(mask), self.model, self.task.dim, self.normalize,
-            self.task.prefix_loss,
-        )  # fmt: skip
+        task = self.model.compiled_for(self.task)
+        return TokenLoss(cast(weights), sets[0], tuple(sets[1:]), cast(mask), self.model, task)
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
@@ -159,37 +182,50 @@ class Plan:
 
     def moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
         """Of the training law or sample, then of the tests."""
+        return self.keep(("moments", blocks), lambda: self.make_moments(seed, blocks, report))
 
-        def make() -> list[Moments]:
-            if self.experiment.population:
-                fractions = [self.task.icl_fraction, *((1.0, 0.0) if self.test_names else ())]
-                return [population_moments(self.task, self.normalize, blocks, p) for p in fractions]
-            tell = lambda share: report(0.0, f"moments {share:.0%}")
-            sets = self.samples(seed)
-            return [sampled_moments(s, self.normalize, self.task.prefix_loss, blocks, tell) for s in sets]
-
-        return self.shared(("moments", blocks), make)
+    def make_moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
+        if self.experiment.population:
+            fractions = [self.task.icl_fraction, *((1.0, 0.0) if self.test_names else ())]
+            return [population_moments(self.task, self.normalize, blocks, p) for p in fractions]
+        tell = lambda share: report(0.0, f"moments {share:.0%}")
+        return [
+            sampled_moments(s, self.normalize, self.task.prefix_loss, blocks, tell) for s in self.samples(seed)
+        ]
 
     def sequences(self, seed: int) -> list[np.ndarray]:
         """The same as whole arrays."""
+        return self.keep("sequences", lambda: self.make_sequences(seed))
 
-        def make() -> list[np.ndarray]:
-            sets, tokens = self.samples(seed), self.task.context + 1
-            held = sum(s.count for s in sets) * tokens * (self.task.dim + self.task.out_dim)
-            positions = self.task.context if self.task.prefix_loss else 1
-            worked = (self.training.batch or sets[0].count) * tokens * positions * 4 * self.model.heads
-            require(8 * (2 * held + worked), f"{sets[0].count} sequences on the tokens engine")
-            return [gathered(s) for s in sets]
+    def make_sequences(self, seed: int) -> list[np.ndarray]:
+        sets = self.samples(seed)
+        needed = token_bytes(self.experiment, sets[0].count, sum(s.count for s in sets[1:]))
+        require(needed, f"{sets[0].count} sequences on the tokens engine")
+        return [gathered(s) for s in sets]
 
-        return self.shared("sequences", make)
+    def label_moments(self, seed: int, loss: MomentLoss | TokenLoss) -> Moments | None:
+        """The moments that a run carries: of the label blocks of its sample, from what training has made of it."""
+        if self.experiment.population or not self.with_moments:
+            return None
+        if isinstance(loss, MomentLoss):
+            return self.keep("label moments", loss.moments.label_part)
+        if self.earlier is not None:
+            return None  # the earlier run carries them
+        whole = Given(self.sequences(seed)[0], self.task.out_dim)
+        label = self.model.linear_twin()
+        normalize = self.normalize if label is None else label.normalize(self.task)
+        make = lambda: sampled_moments(whole, normalize, self.task.prefix_loss, "label")
+        return self.keep("label moments", make)
 
-    def linear_twin(self, seed: int) -> MomentLoss:
+    def linear_twin(self, seed: int) -> MomentLoss | None:
         """The linear model of the same shape and data, to size step and horizon where moments do not apply."""
-        model = self.model.replace(softmax=False) if self.model.softmax else self.model
-        normalize = "context" if self.model.softmax else self.normalize
+        model = self.model.linear_twin()
+        if model is None:
+            return None
+        normalize = self.normalize if self.model.linear else "context"
         if self.experiment.population:
             return MomentLoss(population_moments(self.task, normalize, "label", 1.0), (), None, model)
-        sample = Given(self.sequences(seed)[0][:4096], self.task.out_dim)
+        sample = Given(self.sequences(seed)[0][:GUIDE], self.task.out_dim)
         return MomentLoss(sampled_moments(sample, normalize, self.task.prefix_loss, "label"), (), None, model)
 
     # --- where training can go ----------------------------------------------------------------------------------------
@@ -201,7 +237,7 @@ class Plan:
 
     def floor(self, loss: MomentLoss) -> float:
         """The lowest loss that the model can reach on its data."""
-        return self.shared(("floor", loss.moments.blocks), lambda: lowest_loss(loss, self.label_only))
+        return self.keep(("floor", loss.moments.blocks, self.model), lambda: lowest_loss(loss, self.label_only))
 
     def zero_loss(self, loss: MomentLoss | TokenLoss) -> float:
         """The loss of predicting nothing."""
@@ -214,6 +250,3 @@ class Plan:
     def goal(self, floor: float, zero: float) -> float:
         """Settled means at or below this; no plateau is."""
         return floor + SETTLED * (zero - floor)
-
-    def trained_part(self, weights: Weights, blocks: Blocks) -> Weights:
-        return take(self.model, weights, self.task.dim, blocks)

@@ -1,13 +1,13 @@
-"""Going on from where a run stopped."""
+"""Continuing a run from where it stopped."""
 
 from pathlib import Path
 from typing import Any
 
-from iclflow.config import Experiment, Task
-from iclflow.data.own import OwnData, read_own_data
 from iclflow.errors import BadInput
-from iclflow.run import Run, joined
-from iclflow.run_files import load_run
+from iclflow.results.gathering import joined
+from iclflow.results.loading import load_run
+from iclflow.results.own_data import same_data
+from iclflow.results.run import Run
 from iclflow.training.start import run_experiment
 
 __all__ = ["resume"]
@@ -39,19 +39,6 @@ def resume(
         one = run.select(seed)
         fixed = {} if by_flow else {"lr": one.summary["runs"][0]["lr"], "engine": run.summary["engine"]}
         training = one.training.replace(**{name: more}, **fixed)
-        experiment = Experiment(task=one.task, model=one.model, training=training, data=one.experiment.data)
+        experiment = one.experiment.replace(training=training)
         pieces.append((one, run_experiment(experiment, own, None, progress, earlier=one)))
     return joined(run, pieces)
-
-
-def same_data(run: Run, given: Any) -> OwnData | None:
-    """The user's own sequences again, by their digest."""
-    if run.experiment.data is None:
-        return None
-    source = run.experiment.data if given is None else given
-    if isinstance(source, str) and source == "array":
-        raise BadInput("data: this run was trained on an array in memory; give the same array again")
-    own = read_own_data(source, Task(out_dim=run.task.out_dim))[0]
-    if own.digest != run.summary["data_sha256"]:
-        raise BadInput("data: is not what this run was trained on")
-    return own

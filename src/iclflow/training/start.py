@@ -4,20 +4,25 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iclflow.config import Experiment, Model, Separate, Task, Training
-from iclflow.cores import threads
-from iclflow.data.own import OwnData, read_own_data
-from iclflow.errors import BadInput
-from iclflow.models import Weights, check_weights, put_back
-from iclflow.out_directory import refuse_existing
-from iclflow.progress import Report, progress_bar
-from iclflow.run import Run, SeedResult, gather
+from iclflow.config import Task, Training
+from iclflow.data.own import OwnData
+from iclflow.engines.outcome import Outcome
+from iclflow.experiment import Experiment
+from iclflow.models import Model, Weights
+from iclflow.models.parts import put_back
+from iclflow.results.gathering import gather
+from iclflow.results.run import Run
+from iclflow.results.writing import refuse_existing
+from iclflow.system.cores import threads
+from iclflow.system.precision import double_precision
+from iclflow.system.progress import Report, progress_bar
 from iclflow.training import by_descent
-from iclflow.training.plan import Plan, Walked
-from iclflow.weight_files import infer_model, read_weights
+from iclflow.training.inputs import read_inputs
+from iclflow.training.plan import Plan
 
 __all__ = ["run_experiment", "train"]
 
@@ -49,30 +54,13 @@ def train(
     >>> run.loss.sizes["step"], run.status
     (21, 'ok')
     """
-    own = None
-    if data is not None:
-        own, task = read_own_data(data, task)
-    task, start = task or Task(), None
-    if weights is not None:
-        start = read_weights(weights)
-        model = infer_model(start, model)
-    source = None if data is None else str(data) if isinstance(data, str | Path) else "array"
-    experiment = Experiment(task=task, model=model or Separate(), training=Training(**settings), data=source)
-    if start is not None:
-        start = check_weights(experiment.model, task, start)
-        refuse_idle_seeds(experiment)
+    inputs = read_inputs(task, model, Training(**settings), data, weights)
     if out is not None:
         refuse_existing(Path(out), overwrite)
-    run = run_experiment(experiment, own, start, progress)
+    run = run_experiment(*inputs, progress=progress)
     if out is not None:
         run.save(out, overwrite)
     return run
-
-
-def refuse_idle_seeds(experiment: Experiment) -> None:
-    seeds, fixed = experiment.training.seeds, experiment.training.data_seed is not None
-    if seeds > 1 and (experiment.data is not None or experiment.population or fixed):
-        raise BadInput(f"seeds: {seeds} must be 1 with given weights and fixed data, which leave nothing to draw")
 
 
 def run_experiment(
@@ -93,25 +81,27 @@ def run_experiment(
     plan = Plan(experiment, own, given, earlier, roomy)
     seeds = [experiment.training.seed + i for i in range(experiment.training.seeds)]
     with progress_bar(f"{experiment.model.kind}, {plan.engine}", progress) as report:
-        results = run_seeds(plan, seeds, report)
-    notes = list(dict.fromkeys(plan.warnings))
+        outcomes = run_seeds(plan, seeds, report)
+    notes = list(dict.fromkeys(note for outcome in outcomes for note in outcome.warnings))
     for note in notes:
         warnings.warn(note, stacklevel=3)
     shared = {
-        "engine_reason": plan.reason,
+        "engine_reason": plan.engine_reason,
         "seconds": round(time.perf_counter() - begun, 4),
         "warnings": notes,
         "tests": plan.test_names,
         "data_sha256": None if own is None else own.digest,
     }
-    return gather(experiment, results, plan.engine, shared)
+    run = gather(experiment, outcomes, plan.engine, shared)
+    run.own = own
+    return run
 
 
-def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[SeedResult]:
+def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[Outcome]:
     """Seed by seed through one compiled program, on all cores: bit for bit the numbers of single runs."""
     shares = dict.fromkeys(seeds, 0.0)
 
-    def run_one(seed: int) -> SeedResult:
+    def run_one(seed: int) -> Outcome:
         def tell(share: float, words: str) -> None:
             shares[seed] = share
             report(sum(shares.values()) / len(seeds), words)
@@ -123,7 +113,7 @@ def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[SeedResult]:
         return [first, *pool.map(run_one, seeds[1:])]
 
 
-def walker(engine: str) -> Callable[..., Walked]:
+def walker(engine: str) -> Callable[..., Outcome]:
     """The way down; the flow brings diffrax along, which descent can do without."""
     if engine != "flow":
         return by_descent.walk
@@ -132,23 +122,20 @@ def walker(engine: str) -> Callable[..., Walked]:
     return by_flow.walk
 
 
-def run_seed(plan: Plan, seed: int, report: Report) -> SeedResult:
+def run_seed(plan: Plan, seed: int, report: Report) -> Outcome:
+    """One seed from its initial weights to its end."""
     begun = time.perf_counter()
-    initial = plan.initial(seed)
-    now = initial if plan.earlier is None else plan.earlier.final_weights
-    blocks = plan.blocks(initial)
-    loss = plan.loss(seed, now, blocks, report)
-    walked = walker(plan.engine)(plan, seed, loss, plan.trained_part(now, blocks), report)
-    return SeedResult(
-        seed=seed,
-        losses=walked.losses,
-        times=walked.times,
-        recorded=walked.recorded,
-        snapshots=[put_back(plan.model, now, part, plan.task.dim, blocks) for part in walked.parts],
-        initial=initial,
-        status=walked.verdict.status,
-        why=walked.verdict.why,
-        seconds=time.perf_counter() - begun,
-        optimizer_state=walked.optimizer_state,
-        detail=walked.detail,
-    )
+    with double_precision():
+        initial = plan.initial(seed)
+        now = initial if plan.earlier is None else plan.earlier.final_weights
+        blocks = plan.blocks(initial)
+        loss = plan.loss(seed, now, blocks, report)
+        outcome = walker(plan.engine)(plan, seed, loss, plan.trained_part(now, blocks), report)
+        return replace(
+            outcome,
+            seed=seed,
+            initial=initial,
+            snapshots=[put_back(plan.model, now, part, plan.task, blocks) for part in outcome.snapshots],
+            seconds=time.perf_counter() - begun,
+            moments=plan.label_moments(seed, loss),
+        )

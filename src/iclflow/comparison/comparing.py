@@ -1,0 +1,208 @@
+"""Theory over a run, on one clock, with the gap measured.
+
+Drops are timed by the loss: a drop is half done when the loss crosses the middle between two predicted levels. Plateaus
+are found on the observed curve alone (`plateaus`), so that a plateau nobody predicted shows up too.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.comparison.gains import gains, head_shares
+from iclflow.comparison.plateaus import find_plateaus
+from iclflow.comparison.prediction import Prediction, predict
+from iclflow.comparison.sample import sample_landscape
+from iclflow.errors import BadInput
+from iclflow.results.run import Run
+
+__all__ = ["Comparison", "Drop", "Plateau", "compare", "compare_one"]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A predicted drop beside what the run did; `None` where the run has not come so far."""
+
+    predicted_time: float
+    observed_time: float | None
+    observed_step: int | None
+    predicted_head: int
+    observed_head: int | None
+    direction: int
+    observed_direction: int | None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the predicted time; a run that starts below the drop has none."""
+        if not self.observed_time:
+            return None
+        return abs(self.predicted_time - self.observed_time) / self.observed_time
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A plateau of the run beside the predicted level nearest to it."""
+
+    observed_level: float
+    predicted_level: float
+    start: float
+    length: float
+    predicted_length: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run beside its prediction; gaps are shares of the predicted loss before the first drop."""
+
+    seed: int
+    largest_gap: float
+    mean_gap: float  # averaged over time, to the end of the run or a quarter past the last predicted drop
+    drops: tuple[Drop, ...]
+    plateaus: tuple[Plateau, ...]
+    prediction: Prediction
+    source: str  # population or sample: whose moments theory used
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the curves, ready for JSON."""
+        drops = [{**asdict(drop), "error": drop.error} for drop in self.drops]
+        return {
+            "seed": self.seed,
+            "source": self.source,
+            "largest_gap": self.largest_gap,
+            "mean_gap": self.mean_gap,
+            "drops": drops,
+            "plateaus": [asdict(plateau) for plateau in self.plateaus],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}: theory from the {self.source}'s moments;"
+            f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}",
+            "  drop   predicted t/tau   observed   error   head, direction (predicted; observed)",
+        ]
+        for number, d in enumerate(self.drops, 1):
+            seen = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
+            expected, found = (d.predicted_head, d.direction), (d.observed_head, d.observed_direction)
+            who = "; ".join(
+                ", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in (expected, found)
+            )
+            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {seen}   {who}")
+        lines.append("  plateau   observed   predicted      start     length   predicted length")
+        for number, p in enumerate(self.plateaus, 1):
+            length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
+            levels = f"{p.observed_level:10.5f} {p.predicted_level:11.5f}"
+            lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f} {length:>18}")
+        return "\n".join(lines)
+
+
+def compare(run: Run, *, source: str | None = None) -> Comparison | list[Comparison]:
+    """Lay theory over a run; a list for several seeds.
+
+    Args:
+        source: whose moments theory uses, `population` or `sample`; by default the sample's where the run had one.
+    """
+    if "seed" in run.curves.dims:
+        return [compare_one(run.select(seed), source) for seed in run.seeds]
+    return compare_one(run, source)
+
+
+def compare_one(run: Run, source: str | None) -> Comparison:
+    """Theory over the run of a single seed."""
+    source = source or ("population" if run.experiment.population or run.task.icl_fraction < 1 else "sample")
+    if source not in ("population", "sample"):
+        raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
+    if run.training.optimizer != "sgd":
+        raise BadInput(f"optimizer: {run.training.optimizer!r} has no theory; plain gradient descent has")
+    sample = sample_landscape(run) if source == "sample" else None
+    prediction = predict(run.task, run.model, weights=run.initial_weights, sample=sample)
+    time, loss = run.time.values, run.loss.values
+    finite = np.isfinite(loss)
+    time, loss = time[finite], loss[finite]
+    largest, mean = gaps(time, loss, prediction)
+    drops = tuple(observed_drops(run, time, loss, prediction))
+    return Comparison(
+        run.seeds[0],
+        largest,
+        mean,
+        drops,
+        tuple(observed_plateaus(time, loss, prediction)),
+        prediction,
+        source,
+    )
+
+
+def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction) -> tuple[float, float]:
+    """The largest and the time-averaged distance between the curves."""
+    difference = np.abs(loss - prediction.loss(time)) / prediction.levels[0]
+    inside = time <= max(prediction.end, time[0] + 1e-12)
+    duration = time[inside][-1] - time[0]
+    mean = np.trapezoid(difference[inside], time[inside]) / duration if duration > 0 else difference[0]
+    return float(difference.max()), float(mean)
+
+
+def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level: float) -> float | None:
+    """When a curve first falls through a level."""
+    below = np.flatnonzero(loss <= level)
+    if not len(below):
+        return None
+    i = int(below[0])
+    if i == 0:
+        return float(time[0])
+    share = (loss[i - 1] - level) / (loss[i - 1] - loss[i])
+    return float(time[i - 1] + share * (time[i] - time[i - 1]))
+
+
+def observed_drops(run: Run, time: np.ndarray, loss: np.ndarray, prediction: Prediction) -> list[Drop]:
+    middles = (prediction.levels[:-1] + prediction.levels[1:]) / 2
+    found = []
+    for number, middle in enumerate(middles):
+        when = crossing(time, loss, middle)
+        step = None if when is None else int(np.searchsorted(time, when))
+        direction = int(prediction.directions[number])
+        found.append(
+            Drop(
+                predicted_time=float(prediction.drop_times[number]),
+                observed_time=when,
+                observed_step=step,
+                predicted_head=int(prediction.heads[number]),
+                observed_head=None if when is None else carrying_head(run, direction),
+                direction=direction,
+                observed_direction=None if when is None else grown_direction(run, when, number, prediction),
+            )
+        )
+    return found
+
+
+def carrying_head(run: Run, direction: int) -> int | None:
+    """The head that holds a direction at the end, where heads hold directions."""
+    if direction < 0 or run.experiment.data is not None:
+        return None
+    return int(np.argmax(head_shares(run.model, run.final_weights, run.task)[:, direction]))
+
+
+def grown_direction(run: Run, when: float, number: int, prediction: Prediction) -> int | None:
+    """The eigen-direction whose gain grew most across a drop, from the weights kept nearest to both plateaus."""
+    if prediction.directions[number] < 0 or run.experiment.data is not None:
+        return None
+    times = run.weights["time"].values
+    drops = prediction.drop_times
+    before = (drops[number - 1] + when) / 2 if number else when / 2
+    after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]
+    first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
+    at = lambda record: {str(name): array.values[record] for name, array in run.weights.items()}
+    growth = gains(run.model, at(last), run.task) - gains(run.model, at(first), run.task)
+    return int(np.argmax(growth)) if first < last else None
+
+
+def observed_plateaus(time: np.ndarray, loss: np.ndarray, prediction: Prediction) -> list[Plateau]:
+    if len(time) < 3:
+        return []
+    seen = find_plateaus(time, loss)
+    waits = np.diff(prediction.drop_times, prepend=0.0)
+    found = []
+    for level, start, length in zip(seen.levels, seen.starts, seen.lengths, strict=True):
+        nearest = int(np.argmin(np.abs(prediction.levels - level)))
+        expected = float(waits[nearest]) if nearest < len(waits) else None
+        found.append(Plateau(float(level), float(prediction.levels[nearest]), float(start), float(length), expected))
+    return found

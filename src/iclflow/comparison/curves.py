@@ -1,0 +1,133 @@
+"""Loss curves from anywhere: a run's directory, the public code's text files, tables.
+
+| file | read as |
+| --- | --- |
+| `DIR` | a run: every seed a curve, with its clock, its initial weights and its settings |
+| `FILE.txt` | the public code's output, one row an epoch, the loss first; its name tells model and sizes |
+| `FILE.csv` | a table with a column `loss`, and `time` (t/tau) or `step` |
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
+from iclflow.results.loading import load_run
+from iclflow.results.run import Run
+from iclflow.units import clock_rate
+
+__all__ = ["Curve", "read_curves"]
+
+LARGEST = 512 * 2**20  # bytes
+NAMES = {"attnM": "merged", "attnS": "separate", "mlp": "mlp"}
+PUBLIC = re.compile(r"(attnM|attnS|mlp)_head(\d+)_D(\d+)_R(\d+)_P(\d+)_N(\d+)_seed(\d+)")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A loss against t/tau, or against the step where nothing tells the clock."""
+
+    name: str
+    loss: Float[np.ndarray, " T"]
+    step: Float[np.ndarray, " T"] | None
+    time: Float[np.ndarray, " T"] | None
+    run: Run | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def axis(self, clock: str) -> Float[np.ndarray, " T"]:
+        axis = self.time if clock == "time" else self.step
+        if axis is None:
+            missing = "lr: needed to put it on the clock t/tau" if clock == "time" else "it has no steps, only times"
+            raise BadInput(f"{missing} ({self.name!r})")
+        return axis
+
+
+def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
+    """The curves of a directory or file; `settings` say what a file cannot, such as `lr`."""
+    path = Path(source)
+    if path.is_dir():
+        run = load_run(path)
+        several = len(run.seeds) > 1
+        return [from_run(run.select(s), f"{path}, seed {s}" if several else str(path)) for s in run.seeds]
+    if not path.is_file():
+        raise BadInput(f"curve: {source!r} must be a run directory, FILE.txt or FILE.csv")
+    if path.stat().st_size > LARGEST:
+        raise BadInput(f"curve: {source!r} is larger than {LARGEST // 2**20} MiB")
+    told = {**told_by_name(path.name), **settings}
+    step, time, loss = read_table(path) if path.suffix == ".csv" else read_text(path)
+    if time is None and step is not None and "lr" in told:
+        time = step * clock(told)
+    return [Curve(str(path), loss, step, time, None, told)]
+
+
+def from_run(run: Run, name: str) -> Curve:
+    steps = run.curves["step"].values.astype(float) if run.summary["engine"] != "flow" else None
+    return Curve(name, run.loss.values, steps, run.time.values, run, run.config)
+
+
+def told_by_name(name: str) -> dict[str, Any]:
+    """What the public code writes into its file names, and its conventions."""
+    found = PUBLIC.match(name)
+    if found is None:
+        return {}
+    model, heads, dim, rank, samples, tokens, seed = found.groups()
+    told = {
+        "model": NAMES[model], "heads": int(heads), "dim": int(dim), "samples": int(samples),
+        "context": int(tokens) - 1, "seed": int(seed), "normalize": "none", "init_law": "public",
+    }  # fmt: skip
+    return {**told, "rank": int(rank)} if model == "attnS" else told
+
+
+def clock(settings: dict[str, Any]) -> float:
+    """t/tau that passes in one step."""
+    experiment = Experiment.from_flat(settings)
+    assert experiment.training.lr is not None
+    return clock_rate(experiment.task, experiment.model) * experiment.training.lr
+
+
+def read_text(path: Path) -> tuple[np.ndarray, None, np.ndarray]:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an empty file is an error of ours, not a warning
+        try:
+            table = np.loadtxt(path, ndmin=2)
+        except (ValueError, OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"curve: cannot read {str(path)!r} as rows of numbers ({first_words(error)})") from None
+    if table.size == 0 or len(table) < 2:
+        raise BadInput(f"curve: {str(path)!r} must hold at least two rows, one an epoch")
+    return np.arange(len(table), dtype=float), None, checked(path, table[:, 0])
+
+
+def read_table(path: Path) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path)
+        columns = {name: table[name].to_numpy(dtype=float) for name in ("step", "time", "loss") if name in table}
+    except (ValueError, OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"curve: cannot read {str(path)!r} as a table ({first_words(error)})") from None
+    if "loss" not in columns or len(columns) < 2:
+        have = ", ".join(map(str, table.columns[:8]))
+        raise BadInput(f"curve: {str(path)!r} must have columns loss and time or step, it has {have}")
+    if len(table) < 2:
+        raise BadInput(f"curve: {str(path)!r} must hold at least two rows")
+    for name in ("step", "time"):
+        if name in columns and not (np.diff(columns[name]) > 0).all():
+            raise BadInput(f"curve: {name} in {str(path)!r} must rise from row to row; one curve a file")
+    return columns.get("step"), columns.get("time"), checked(path, columns["loss"])
+
+
+def checked(path: Path, loss: np.ndarray) -> np.ndarray:
+    if not np.isfinite(loss).all():
+        raise BadInput(f"curve: {str(path)!r} holds a loss that is not a finite number")
+    return loss
+
+
+def first_words(error: Exception) -> str:
+    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__

@@ -1,0 +1,57 @@
+"""How to train, as a record."""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+
+from iclflow.config.record import Record
+from iclflow.config.task import Count, Seed
+
+__all__ = ["Training"]
+
+
+class Training(Record):
+    """Which data, from which weights, by which rule, for how long."""
+
+    samples: int | float = Field(math.inf, description="training sequences P, or inf for the population")
+    whiten: bool = Field(True, description="whiten the sampled task vectors when icl_fraction is 1")
+    test_samples: Annotated[int, Field(ge=0)] = Field(0, description="sequences in each test set")
+    init: float = Field(1e-2, gt=0, description="scale of the initial weights")
+    init_law: Literal["entry", "public", "norm", "aligned", "random"] = Field("entry", description="initial law")
+    freeze_vectors: bool = Field(False, description="keep the vector blocks where they start")
+    optimizer: Literal["sgd", "momentum", "adam"] = Field("sgd", description="update rule of descent")
+    batch: Count | None = Field(None, description="sequences a step (default: all)")
+    lr: float | None = Field(None, gt=0, description="learning rate (default: half the stable step)")
+    steps: Count | None = Field(None, description="updates of gradient descent")
+    time: float | None = Field(None, gt=0, description="length of the gradient flow in t/tau (default: until settled)")
+    engine: Literal["auto", "moments", "tokens", "flow"] = Field("auto", description="how to train")
+    dtype: Literal["float32", "float64"] = Field("float64", description="precision")
+    tolerance: float = Field(1e-9, ge=1e-13, le=1e-3, description="relative tolerance of the flow")
+    records: Annotated[int, Field(ge=2, le=100_000)] = Field(200, description="how many times the weights are kept")
+    spacing: Literal["log", "even"] = Field("log", description="where they are kept along descent")
+    seed: Seed = Field(0, description="draws sample and initial weights")
+    seeds: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="runs: seed, seed+1, ..")
+    data_seed: Seed | None = Field(None, description="draws the sample, whatever `seed` says")
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _count_or_inf(cls, value: Any) -> Any:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"samples: {value!r} must be a whole number of sequences, or inf") from None
+        if number == math.inf:
+            return math.inf
+        if isinstance(value, bool) or not number >= 2 or number != int(number):
+            raise ValueError(f"samples: {value!r} must be a whole number of at least 2 sequences, or inf")
+        return int(number)
+
+    @field_validator("init", "lr", "time", "tolerance")
+    @classmethod
+    def _finite(cls, value: float | None, info: Any) -> float | None:
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{info.field_name}: {value!r} must be a finite number")
+        return value

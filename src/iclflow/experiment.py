@@ -1,0 +1,135 @@
+"""A task, a model and a training that go together.
+
+The three share no field name, so the command line, TOML files, `summary.json` and sweep axes all use one flat set of
+names (`Experiment.flat`, `Experiment.from_flat`). Nothing here imports JAX: a wrong flag is refused in a fraction of a
+second.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+from pydantic import SerializeAsAny, model_validator
+
+from iclflow.config import Task, Training
+from iclflow.config.record import Record, unknown
+from iclflow.config.spectra import is_matrix
+from iclflow.errors import BadInput
+from iclflow.models import Model, Separate
+from iclflow.models.base import KNOWN, Unknown, model_named
+
+__all__ = ["Experiment"]
+
+
+class Experiment(Record):
+    """A task, a model and a training that go together; `data` names a user's own sequences."""
+
+    task: Task
+    model: SerializeAsAny[Model]
+    training: Training
+    data: str | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        for complaint in (*model_complaints(self), *engine_complaints(self.training, self.data)):
+            raise ValueError(complaint)
+        return self
+
+    @property
+    def population(self) -> bool:
+        """Whether training sees the law of the task itself, not a sample of it."""
+        return self.data is None and self.training.samples == math.inf
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting under its one name, ready for JSON."""
+        task, model, training = (part.model_dump(mode="json") for part in (self.task, self.model, self.training))
+        kind = self.model.kind
+        if isinstance(self.model, Unknown):
+            kind, model = self.model.name, self.model.settings
+        flat = {"model": kind, **task, **model, **training, "data": self.data}
+        if self.training.samples == math.inf:
+            flat["samples"] = "inf"
+        if is_matrix(self.task.spectrum):
+            flat["basis"] = None  # the matrix brings its own
+        return flat
+
+    @classmethod
+    def from_flat(cls, settings: dict[str, Any], model: type[Model] | None = None) -> "Experiment":
+        """The inverse of `flat`; also takes only some of the names, the rest at their defaults.
+
+        Args:
+            settings: values by name; `None` counts as not given.
+            model: the class of the model, where its name alone would not be enough to find it.
+        """
+        settings = {name: value for name, value in settings.items() if value is not None}
+        kind = settings.pop("model", Separate.kind)
+        record = model_named(kind) if model is None else model
+        data = settings.pop("data", None)
+        kinds = (Task, record, Training)
+        known = {name: k for k in kinds for name in k.model_fields}
+        parts: dict[type[Record], dict[str, Any]] = {k: {} for k in kinds}
+        for name, value in settings.items():
+            if name in known:
+                parts[known[name]][name] = value
+            elif any(name in other.model_fields for other in KNOWN.values()):
+                raise BadInput(f"{name}: does not apply to model {kind!r}")
+            else:
+                raise BadInput(unknown(name, ("model", "data", *known)))
+        task, training = Task(**parts[Task]), Training(**parts[Training])
+        return cls(task=task, model=record(**parts[record]), training=training, data=data)
+
+    @classmethod
+    def from_file(cls, settings: dict[str, Any], model: type[Model] | None = None) -> "Experiment":
+        """As `from_flat`, but a model whose class is not known here is kept as `Unknown`: opening imports nothing."""
+        kind = str(settings.get("model"))
+        if model is not None or ":" not in kind or kind in KNOWN:
+            return cls.from_flat(settings, model)
+        others = {"model", "data", *Task.model_fields, *Training.model_fields}
+        own = {name: value for name, value in settings.items() if name not in others}
+        rest = cls.from_flat({name: value for name, value in settings.items() if name in others - {"model"}})
+        return rest.replace(model=Unknown(name=kind, settings=own))
+
+
+def model_complaints(experiment: Experiment) -> Iterator[str]:
+    """What a model cannot be asked for, each in one line."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    if isinstance(model, Unknown):
+        return
+    yield from model.complaints(task)
+    if not model.linear and training.engine in ("moments", "flow"):
+        yield f"engine: {training.engine!r} must be 'tokens' or 'auto' with {model.describe()}, which has no moments"
+    if not model.linear and training.time is not None:
+        yield f"time: belongs to the flow, which needs moments; {model.describe()} takes steps"
+    if experiment.population and (training.engine == "tokens" or not model.linear) and training.batch is None:
+        yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
+    if training.init_law not in model.laws:
+        yield f"init_law: {training.init_law!r} must be one of {', '.join(model.laws)} for model {model.kind!r}"
+    if model.linear_twin() is None:
+        if training.time is None and training.steps is None:
+            yield f"steps: must be given for model {model.kind!r}, of which no theory says when it has settled"
+        if training.time is None and training.lr is None and training.optimizer != "adam":
+            yield f"lr: must be given for model {model.kind!r}, whose stable step is not known"
+
+
+def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
+    engine = training.engine
+    if training.steps is not None and training.time is not None:
+        yield "time: belongs to the flow and steps to descent; give one of them"
+    if training.time is not None and engine in ("moments", "tokens"):
+        yield f"time: belongs to the flow; engine {engine!r} takes steps"
+    if engine == "flow" and training.steps is not None:
+        yield "steps: belongs to descent; the flow takes time"
+    if training.lr is not None and (engine == "flow" or training.time is not None):
+        yield "lr: belongs to descent; the flow has none"
+    if engine == "flow" and training.optimizer != "sgd":
+        yield f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"
+    if engine == "flow" and training.dtype == "float32":
+        yield "dtype: 'float32' must be 'float64' with the flow"
+    if engine in ("moments", "flow") and training.batch is not None:
+        yield f"batch: needs engine 'tokens', not {engine!r}"
+    if data is None and training.batch is not None and training.batch > training.samples:
+        yield f"batch: {training.batch} must be at most samples = {training.samples}"
+    if data is not None and training.samples != math.inf:
+        yield "samples: come from the data file; do not give both"
+    if data is not None and training.test_samples > 0:
+        yield "test_samples: come from the data file; do not give both"

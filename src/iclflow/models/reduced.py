@@ -1,0 +1,77 @@
+r"""The reduced form of a model: all that theory, probe and figures read off its weights.
+
+A head with label block $V_h$ and token block $U_h$ ($= K_h'Q_h$ where key and query are separate) acts through
+
+$$v_h = \operatorname{tr} V_h/\sqrt O, \qquad U_h .$$
+
+What the whole model does is its effective matrix, $\hat y_o = \nu N\,\beta_o' A x_q + ..$ [`effective-matrix`],
+
+$$A = \tfrac1O\sum_o\big(\Theta_o[y_o,\cdot,\cdot] + \Theta_o[\cdot,y_o,\cdot]\big),$$
+
+where the second term runs through the vector blocks; without them $\sqrt O A = \sum_h v_hU_h$. The gain of direction
+$d$ is its part of $A$ relative to the strength with which it is learned, 1 at the fixed point.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Task
+from iclflow.errors import BadInput
+from iclflow.models.base import Model, Weights
+from iclflow.models.parts import take
+
+__all__ = ["Reduced", "coefficients", "effective_matrix", "is_reduced", "label_value"]
+
+ROUNDING = 1e-12  # relative
+
+
+class Reduced(NamedTuple):
+    """Of every head; leading axes, such as records along training, stand in front."""
+
+    value: Float[np.ndarray, "*T H"]
+    key_query: Float[np.ndarray, "*T H D D"]
+    key: Float[np.ndarray, "*T H R D"] | None = None
+    query: Float[np.ndarray, "*T H R D"] | None = None
+
+    @property
+    def keys_and_queries(self) -> tuple[Float[np.ndarray, "*T H R D"], Float[np.ndarray, "*T H R D"]]:
+        """Both, of a model that keeps them apart."""
+        if self.key is None or self.query is None:
+            raise BadInput("model: has no separate key and query")
+        return self.key, self.query
+
+
+def label_value(value: Float[np.ndarray, "*T H E E"], task: Task) -> Float[np.ndarray, "*T H"]:
+    r"""$\operatorname{tr} V_h/\sqrt O$, the part of a head's value matrix that grows."""
+    block = value[..., task.dim :, task.dim :]
+    return np.trace(block, axis1=-2, axis2=-1) / np.sqrt(task.out_dim)
+
+
+def coefficients(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "O A B D"]:
+    r"""$\Theta$ of a linear model: over the label blocks where it has no others, else over all of them."""
+    blocks = "all" if model.vectors(task) else "label"
+    theta = np.asarray(model.theta({name: np.asarray(a) for name, a in take(model, weights, task, blocks).items()}))
+    return theta if model.vectors(task) else theta.reshape(task.out_dim, task.out_dim, task.dim, task.dim)
+
+
+def effective_matrix(theta: Float[np.ndarray, "O A B D"], task: Task) -> Float[np.ndarray, "D D"]:
+    r"""$A$ from $\Theta$, in the units of the weights [`effective-matrix`]."""
+    dim, outputs = task.dim, task.out_dim
+    if theta.shape[1] == outputs:
+        return np.einsum("oobd->bd", theta) / outputs
+    own = np.einsum("oobd->bd", theta[:, dim:, :dim])
+    return (own + np.einsum("oaod->ad", theta[:, :dim, dim:])) / outputs
+
+
+def is_reduced(theta: Float[np.ndarray, "O A B D"], task: Task) -> bool:
+    """Whether the prediction is beta' A x_q and nothing else: no vector blocks, and labels that do not mix."""
+    dim, outputs = task.dim, task.out_dim
+    label = theta if theta.shape[1] == outputs else theta[:, dim:, :dim]
+    mixed = label - np.einsum("op,bd->opbd", np.eye(outputs), effective_matrix(theta, task))
+    if theta.shape[1] != outputs:
+        rest = theta.copy()
+        rest[:, dim:, :dim] = mixed
+        mixed = rest
+    return bool(np.abs(mixed).max() <= ROUNDING * np.abs(theta).max())

@@ -1,0 +1,78 @@
+"""What training conserves.
+
+Left: along gradient flow the differences of squared norms of a head's value, key and query (separate, rank two), the
+matrix KK' - QQ', and the inner products <U_i, U_j> - v_i v_j (merged) stay where they start, up to the tolerance of
+the solver; the curves are the largest change over heads, relative to the weights' largest squared norm. Right: descent
+conserves them only as its step goes to zero; the change at the end falls in proportion to the step.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+import iclflow as icl
+from iclflow.figures.style import COLOURS, THEORY, WIDTH, styled
+from iclflow.paper.drawn import Drawn, Gap, stacked
+from iclflow.results.run import Run
+from iclflow.theory import merged as merged_theory
+from iclflow.theory import separate as separate_theory
+
+__all__ = ["draw"]
+
+SOURCE = "Sec. 4"
+TASK = icl.Task(dim=4, context=31)
+MODELS = {"separate": icl.Separate(heads=3, rank=2), "merged": icl.Merged(heads=4)}
+TOLERANCE = 1e-10
+
+
+def draw(fast: bool = False) -> Drawn:
+    steps = (0.2, 0.1) if fast else (0.4, 0.2, 0.1, 0.05, 0.025)
+    flows = {name: icl.train(TASK, model, init=0.1, time=300.0, tolerance=TOLERANCE) for name, model in MODELS.items()}
+    tables, ends = {}, {}
+    with styled():
+        figure = Figure(figsize=(WIDTH, 2.8))
+        left, right = figure.subplots(1, 2)
+        curves = {f"{name}: {what}": (run, change) for name, run in flows.items() for what, change in changes(run)}
+        for colour, (name, (run, change)) in zip(COLOURS, curves.items(), strict=False):
+            time = run.weights["time"].values
+            left.plot(time[1:], np.maximum(change[1:], 1e-17), color=colour, label=name)
+            tables[name] = pd.DataFrame({"time": time, "change": change})
+        for colour, (name, model) in zip(COLOURS, MODELS.items(), strict=False):
+            drifts = [final_change(model, lr) for lr in steps]
+            right.plot(steps, drifts, "o-", color=colour, label=name)
+            ends[name] = pd.DataFrame({"lr": steps, "change": drifts})
+        first = ends["separate"]["change"].iloc[0]
+        right.plot(steps, first * np.array(steps) / steps[0], label="slope 1", **THEORY)
+        left.set(xlabel=r"time $t/\tau$", ylabel="relative change", yscale="log", ylim=(1e-15, 1e-7), title="flow")
+        left.axhline(TOLERANCE, **{**THEORY, "ls": ":"})
+        right.set(xlabel="learning rate", xscale="log", yscale="log", title="descent")
+        right.set_xticks(steps, [f"{lr:g}" for lr in steps])
+        right.set_xticks([], minor=True)
+        left.legend(loc="upper right", fontsize=7.5)
+        right.legend(loc="lower right", fontsize=8)
+    slopes = [np.polyfit(np.log(t["lr"]), np.log(t["change"]), 1)[0] for t in ends.values()]
+    gaps = (
+        Gap("largest relative change of a conserved quantity along the flow", max(c.max() for _, c in curves.values())),
+        Gap("largest distance from 1 of the order in the step of descent", float(np.abs(np.array(slopes) - 1).max())),
+    )
+    numbers = {"flow": stacked(tables), "descent": stacked(ends)}
+    return Drawn(figure, numbers, gaps, {name: run.experiment for name, run in flows.items()})
+
+
+def changes(run: Run) -> list[tuple[str, np.ndarray]]:
+    """The largest change of every conserved quantity so far, at the recorded times."""
+    v, U, K, Q = run.reduced
+    if K is None or Q is None:
+        return [("inner products", relative([merged_theory.conserved(*pair) for pair in zip(v, U, strict=True)], v))]
+    norms, grams = zip(*(separate_theory.conserved(*parts) for parts in zip(v, K, Q, strict=True)), strict=True)
+    return [("norms", relative(list(norms), v)), ("KK' - QQ'", relative(list(grams), v))]
+
+
+def relative(quantities: list[np.ndarray], v: np.ndarray) -> np.ndarray:
+    moved = np.abs(np.array(quantities) - quantities[0])
+    return moved.reshape(len(moved), -1).max(axis=1) / np.max(v**2)
+
+
+def final_change(model: icl.Separate | icl.Merged, lr: float) -> float:
+    run = icl.train(TASK, model, init=0.1, lr=lr, steps=int(100 / lr), records=2)
+    return float(max(change[-1] for _, change in changes(run)))

@@ -1,0 +1,77 @@
+"""In-context against in-weight learning.
+
+Merged attention where a fraction p of the training sequences has a task vector of its own and the rest share one
+(published settings: 8 heads, white tokens, 5000 sequences, 4001 steps at rate 0.0005). Training loss and two test
+losses: on sequences of new tasks, which only in-context learning solves, and on sequences whose context says nothing,
+which only in-weight learning solves. For p between .4 and .8 in-weight learning comes first, in-context learning
+follows, and the former is lost again. Dashed: five scalar equations of the population, started from the initial
+weights.
+"""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import iclflow as icl
+from iclflow.comparison.comparing import crossing
+from iclflow.figures.style import BLACK, COLOURS, WIDTH, styled
+from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
+from iclflow.results.run import Run
+from iclflow.theory import in_weight
+from iclflow.units import to_paper_weights
+
+__all__ = ["draw"]
+
+SOURCE = "Fig. 14"
+TASK = icl.Task(dim=4, context=31, spectrum="white", normalize="none")
+MODEL = icl.Merged(heads=8)
+FRACTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+COLUMNS = {"loss": ("training", BLACK), "loss_iwl": ("in-weight test", COLOURS[0]),
+           "loss_icl": ("in-context test", COLOURS[1])}  # fmt: skip
+
+
+def draw(fast: bool = False) -> Drawn:
+    samples, fractions = (2000, (0.0, 0.6)) if fast else (5000, FRACTIONS)
+    tables, experiments, errors, ends = {}, {}, [], []
+    with styled():
+        figure = Figure(figsize=(WIDTH, 3.8))
+        axes = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
+        for ax, p in zip(axes, fractions, strict=False):
+            task = TASK.replace(icl_fraction=p)
+            settings = {"samples": samples, "test_samples": samples, "lr": 5e-4, "steps": 4000, "seed": 10}
+            run = icl.train(task, MODEL, init=1e-6, **settings)
+            course = expected(run)
+            theory = {"loss": course.train, "loss_icl": course.in_context, "loss_iwl": course.in_weight}
+            kept = few(len(run.time))
+            for name, (label, colour) in COLUMNS.items():
+                ax.plot(run.time.values[kept], run.curves[name].values[kept], color=colour, lw=1.8, label=label)
+                ax.plot(run.time.values[kept], theory[name][kept], color=colour, lw=0.9, ls=(0, (4, 3)))
+            ax.set(title=f"$p = {p:g}$", ylim=(0, 2.6), xlim=(0, run.time.values[-1]))
+            tables[f"p = {p:g}"] = loss_table(run, course.train).assign(
+                theory_icl=course.in_context[kept], theory_iwl=course.in_weight[kept]
+            )
+            experiments[f"p = {p:g}"] = run.experiment
+            errors.append(half_time_error(run, course.train))
+            ends.append(abs(run.loss.values[-1] - course.train[-1]) / run.loss.values[0])
+        for ax in axes[3:]:
+            ax.set_xlabel(r"time $t/\tau$")
+        for ax in axes[::3]:
+            ax.set_ylabel("loss")
+        axes[1].legend(loc="upper right", fontsize=8)
+    gaps = (
+        Gap("largest relative error of the half-drop time (sample against population)", max(errors)),
+        Gap("largest distance of the last training loss from theory, over the initial loss", max(ends)),
+    )
+    return Drawn(figure, {"": stacked(tables)}, gaps, experiments)
+
+
+def expected(run: Run) -> in_weight.Course:
+    D, scale = TASK.dim, float(to_paper_weights(run.task, MODEL, 1.0))
+    value, key_query = (run.initial_weights[name] * scale for name in ("value", "key_query"))
+    alpha = in_weight.growing_part(run.task, value[:, D], key_query[:, :, :D])
+    return in_weight.course(run.task, alpha, run.time.values)
+
+
+def half_time_error(run: Run, theory: np.ndarray) -> float:
+    time, loss = run.time.values, run.loss.values
+    seen, told = (crossing(time, curve, (curve[0] + curve[-1]) / 2) for curve in (loss, theory))
+    return np.inf if seen is None or told is None else abs(told / seen - 1)

@@ -1,0 +1,72 @@
+"""Inside heads of rank two: the value grows once, keys and queries one eigenvector after the other.
+
+Four token dimensions, three heads of rank two (flow on the population); the two that grow, each around its own drops.
+Top: the value weight. Below: the size of the head's key-query part along every eigenvector. A head's first eigenvector
+has to wait for the value weight to grow; the second finds it grown and follows at once. Dotted: the drop times
+predicted from the initial weights. Dashes on the right: the fixed point, where the cube of the value weight is the sum
+of the strengths that the head holds and every squared key has its share of it.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import iclflow as icl
+from iclflow.comparison.prediction import predict
+from iclflow.figures.style import BLACK, COLOURS, GREY, WIDTH, styled
+from iclflow.paper.drawn import Drawn, Gap, stacked
+from iclflow.theory import directions
+
+__all__ = ["draw"]
+
+SOURCE = "Fig. 11"
+TASK = icl.Task(dim=4, context=31)
+MODEL = icl.Separate(heads=3, rank=2)
+
+
+def draw(fast: bool = False) -> Drawn:
+    init = 1e-2 if fast else 2e-3
+    prediction = predict(TASK, MODEL, init=init)
+    run = icl.train(TASK, MODEL, init=init, records=1500, time=1.5 * prediction.end)
+    d, D = directions(TASK), TASK.dim
+    time = run.weights["time"].values
+    values, (key, query) = run.reduced.value, run.reduced.keys_and_queries
+    key, query = key @ d.left, query @ d.right
+    parts = np.sqrt(np.abs(np.einsum("thrd,thrd->thd", key, query)))  # (T, H, D)
+    held = values[-1, :, None] * np.einsum("hrd,hrd->hd", key[-1], query[-1]) > d.strength / 2
+    grown = list(dict.fromkeys(prediction.heads.tolist()))
+    errors, tables = [], {}
+    with styled():
+        figure = Figure(figsize=(WIDTH, 3.9))
+        axes = figure.subplots(2, len(grown), sharex="col", sharey="row")
+        for (top, below), h in zip(axes.T, grown, strict=True):
+            size = float(d.strength[held[h]].sum() ** (1 / 3))
+            shares = np.sqrt(d.strength / size) * held[h]
+            drops = prediction.drop_times[prediction.heads == h]
+            top.plot(time, np.abs(values[:, h]), color=BLACK)
+            dash(top, size)
+            top.set(title=f"head {h}", xlim=(drops[0] - 60, drops[-1] + 150))
+            for i in range(D):
+                below.plot(time, parts[:, h, i], color=COLOURS[i], label=rf"$e_{i + 1}$, $\lambda = {d.query[i]:.1f}$")
+                dash(below, float(shares[i]))
+            for ax in (top, below):
+                for drop in drops:
+                    ax.axvline(drop, color=GREY, lw=0.9, ls=":")
+            below.set_xlabel(r"time $t/\tau$")
+            grown_parts = parts[-1, h, held[h]] / shares[held[h]]
+            errors += [abs(abs(values[-1, h]) / size - 1), *np.abs(grown_parts - 1)]
+            columns = {"time": time, "value": values[:, h], **{f"part{i + 1}": parts[:, h, i] for i in range(D)}}
+            tables[f"head {h}"] = pd.DataFrame(columns)
+        axes[0, 0].set_ylabel(r"$|v_h|$")
+        axes[1, 0].set_ylabel(r"$|\sum_r k_{r,d}\, q_{r,d}|^{1/2}$")
+        axes[1, 0].legend(loc="center right", bbox_to_anchor=(1.0, 0.4), fontsize=8)
+    gap = Gap("largest relative distance of a grown value or key-query part from its fixed point", float(max(errors)))
+    return Drawn(figure, {"": stacked(tables)}, (gap,), {"run": run.experiment})
+
+
+def dash(ax: Axes, level: float) -> None:
+    """A short dashed mark at the right edge."""
+    if level > 0:
+        across = ax.get_yaxis_transform()
+        ax.plot([0.92, 1.04], [level, level], transform=across, color=BLACK, lw=1.1, ls="--", clip_on=False)

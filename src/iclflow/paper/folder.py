@@ -1,0 +1,98 @@
+"""What has been made, and whether it would come out the same today.
+
+    index.html             the report
+    figures/NAME/          NAME.pdf, .png, .svg, tables as .csv, settings as .toml, and piece.json
+    claims/SUBJECT/        piece.json with every measured claim of a subject
+    reproduction.json      says that the directory is ours
+
+A piece is written whole or not at all. It is used again while its fingerprint is that of the program now and every
+file is what was written.
+"""
+
+import json
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from iclflow.errors import BadInput
+from iclflow.system.atomic import files_below, room_or_complaint, write_file, written_whole
+from iclflow.system.digest import canonical, digest, file_digest
+
+__all__ = ["Piece", "fingerprint", "finished", "keep", "open_folder", "place"]
+
+PACKAGE = Path(__file__).parents[1]
+MARK = "reproduction.json"
+FIGURES = Path(__file__).parent / "figures"  # one file per figure
+
+Piece = tuple[str, str]  # ("figures", NAME) or ("claims", SUBJECT)
+
+
+def open_folder(out: Path) -> None:
+    """Make the directory, or take it up again; one that holds something else is left alone."""
+    if out.exists():
+        if not out.is_dir():
+            raise BadInput(f"out: {str(out)!r} is a file; choose a directory")
+        if not (out / MARK).is_file() and any(out.iterdir()):
+            raise BadInput(f"out: {str(out)!r} holds something that is not a reproduction; choose another directory")
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise BadInput(f"out: {str(out)!r} must be a directory that you can write to")
+    with room_or_complaint(out):
+        for room in ("figures", "claims"):
+            (out / room).mkdir(parents=True, exist_ok=True)
+    if not (out / MARK).is_file():
+        write_file(out / MARK, json.dumps({"made_by": "iclflow reproduce"}) + "\n")
+    for room in ("figures", "claims"):
+        for leftover in (out / room).glob(".*"):  # of a run that was killed while it wrote
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def place(out: Path, piece: Piece) -> Path:
+    return out.joinpath(*piece)
+
+
+def keep(out: Path, piece: Piece, fast: bool, facts: dict[str, Any], write: Any) -> dict[str, Any]:
+    """Write a piece: `write(directory)` leaves its files, `facts` go into piece.json."""
+    with written_whole(place(out, piece)) as scratch:
+        write(scratch)
+        files = {str(f.relative_to(scratch)): file_digest(f) for f in files_below(scratch)}
+        record = {"name": piece[1], "fast": fast, "fingerprint": fingerprint(piece), **facts, "files": files}
+        (scratch / "piece.json").write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def finished(out: Path, piece: Piece, fast: bool) -> dict[str, Any] | None:
+    """What piece.json says if the piece is there, whole, and made by this very program."""
+    where = place(out, piece)
+    try:
+        record = json.loads((where / "piece.json").read_text())
+        same = record["fast"] == fast and record["fingerprint"] == fingerprint(piece)
+        whole = all(file_digest(where / name) == told for name, told in record["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return record if same and whole else None
+
+
+def fingerprint(piece: Piece) -> str:
+    """Of everything that the piece depends on: the package, its versions, and of the figures' files only its own."""
+    own = source_hash(piece[1].replace("-", "_") + ".py") if piece[0] == "figures" else ""
+    return digest(package_hash(), own)[:16]
+
+
+@cache
+def package_hash() -> str:
+    from iclflow.versions import versions
+
+    shared = [f for f in sorted(PACKAGE.rglob("*.py")) if not is_a_figure(f)]
+    told = "".join(f"{f.relative_to(PACKAGE)} {file_digest(f)}\n" for f in shared)
+    return digest(told, canonical(versions()))
+
+
+@cache
+def source_hash(name: str) -> str:
+    return file_digest(FIGURES / name)
+
+
+def is_a_figure(path: Path) -> bool:
+    return path.parent == FIGURES and path.name != "__init__.py"

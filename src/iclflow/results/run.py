@@ -1,0 +1,169 @@
+"""What training leaves: curves and weights with names, and all that is needed to make them again.
+
+| attribute | what it is |
+| --- | --- |
+| `loss` | DataArray over `step` (or `seed, step`), coordinate `time` = t/tau |
+| `curves` | Dataset with `loss` and, where there are test sets, `loss_icl` and `loss_iwl` |
+| `weights` | Dataset of the weights at the recorded times, dimension `record`, coordinates `step` and `time` |
+| `initial_weights`, `final_weights` | plain dictionaries of arrays |
+| `moments` | Dataset of the label moments of the sample that was trained on, or `None` on the population |
+| `task`, `model`, `training`, `config` | what was asked |
+| `status`, `summary` | how it ended |
+"""
+
+import csv
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from iclflow.config import Task, Training
+from iclflow.data.own import OwnData
+from iclflow.experiment import Experiment
+from iclflow.models import Model, Weights
+from iclflow.models.reduced import Reduced
+from iclflow.results.writing import save_run
+
+__all__ = ["CURVES", "Run"]
+
+CURVES = ("loss", "loss_icl", "loss_iwl")
+
+class Run:
+    """One training run, or several that differ only in their seed."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        curves: xr.Dataset,
+        weights: xr.Dataset,
+        initial_weights: Weights,
+        summary: dict[str, Any],
+        optimizer_state: dict[str, np.ndarray] | None = None,
+        moments: xr.Dataset | None = None,
+        own: OwnData | None = None,
+    ):
+        self.experiment, self.curves, self.weights = experiment, curves, weights
+        self.initial_weights, self.summary = initial_weights, summary
+        self.optimizer_state, self.moments = optimizer_state or {}, moments
+        self.own = own  # the user's sequences, as long as they are in memory
+
+    @property
+    def task(self) -> Task:
+        return self.experiment.task
+
+    @property
+    def model(self) -> Model:
+        return self.experiment.model
+
+    @property
+    def training(self) -> Training:
+        return self.experiment.training
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.experiment.flat()
+
+    @property
+    def loss(self) -> xr.DataArray:
+        return self.curves["loss"]
+
+    @property
+    def time(self) -> xr.DataArray:
+        return self.curves["time"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("loss_icl", "loss_iwl"):
+            if name in self.curves:
+                return self.curves[name]
+            raise AttributeError(f"this run has no test set: give test_samples, or data with sequences_{name[5:]}")
+        raise AttributeError(name)
+
+    @property
+    def status(self) -> str:
+        return self.summary["status"]
+
+    @property
+    def seeds(self) -> list[int]:
+        return self.summary["seeds"]
+
+    @cached_property
+    def final_weights(self) -> Weights:
+        """The last weights of every seed (a padded tail of shorter runs is skipped)."""
+        if "seed" not in self.weights.dims:
+            return {str(name): np.asarray(array[-1]) for name, array in self.weights.items()}
+        last = self.weights["time"].notnull().sum("record").values - 1
+        return {
+            str(name): np.stack([np.asarray(array[i, k]) for i, k in enumerate(last)])
+            for name, array in self.weights.items()
+        }
+
+    @property
+    def reduced(self) -> Reduced:
+        """Value weights and key-query matrices of every head along training; the axis `record` stands in front."""
+        return self.model.reduced({str(name): array.values for name, array in self.weights.items()}, self.task)
+
+    def select(self, seed: int) -> "Run":
+        """The run of one seed alone."""
+        if "seed" not in self.curves.dims:
+            return self
+        index = self.seeds.index(seed)
+        curves = self.curves.sel(seed=seed, drop=True)
+        weights = self.weights.sel(seed=seed, drop=True)
+        curves = curves.isel(step=np.flatnonzero(curves["time"].notnull().values))
+        weights = weights.isel(record=np.flatnonzero(weights["time"].notnull().values))
+        experiment = Experiment(
+            task=self.task, model=self.model, data=self.experiment.data,
+            training=self.training.replace(seed=seed, seeds=1),
+        )  # fmt: skip
+        summary = {
+            **self.summary,
+            **self.summary["runs"][index],
+            "seeds": [seed],
+            "runs": [self.summary["runs"][index]],
+        }
+        initial = {name: array[index] for name, array in self.initial_weights.items()}
+        state = {k: array[index] for k, array in self.optimizer_state.items()}
+        moments = self.moments
+        if moments is not None and "seed" in moments.dims:
+            moments = moments.sel(seed=seed, drop=True)
+        return Run(experiment, curves, weights, initial, summary, state, moments, self.own)
+
+    def first_and_last(self) -> "Run":
+        """The same run with only its first and last weights."""
+        last = self.weights["time"].notnull().sum("record") - 1  # shorter seeds are padded behind their last record
+        ends = xr.concat([xr.zeros_like(last), last], dim="record")
+        weights = self.weights.isel(record=ends)
+        return Run(
+            self.experiment, self.curves, weights, self.initial_weights, self.summary, self.optimizer_state,
+            self.moments, self.own,
+        )  # fmt: skip
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write the run to a directory, all or nothing."""
+        return save_run(self, Path(path), overwrite)
+
+    def to_npz(self, path: str | Path) -> None:
+        """Curves and weights as plain arrays."""
+        arrays = {str(name): np.asarray(array) for name, array in self.curves.variables.items()}
+        arrays |= {f"weights.{name}": array for name, array in self.initial_weights.items()}
+        arrays |= {f"final_weights.{name}": array for name, array in self.final_weights.items()}
+        np.savez(path, config=json.dumps(self.config), **arrays)
+
+    def to_csv(self, path: str | Path) -> None:
+        """One row a step (and seed): step, t/tau and the losses."""
+        names = [name for name in CURVES if name in self.curves]
+        with open(path, "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["seed", "step", "time", *names])
+            for seed in self.seeds:
+                one = self.select(seed)
+                columns = [one.curves["step"].values, one.time.values, *(one.curves[n].values for n in names)]
+                rows.writerows([seed, *row] for row in zip(*columns, strict=True))
+
+    def __repr__(self) -> str:
+        ends = np.atleast_1d(self.summary["final_loss"])
+        losses = ", ".join("-" if x is None else f"{x:.4g}" for x in ends[:6])
+        return f"<iclflow.Run {self.model.kind} on {self.summary['engine']}: {self.status}, final loss {losses}>"

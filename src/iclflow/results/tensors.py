@@ -1,0 +1,94 @@
+"""Named arrays on disk: safetensors to write, safetensors or npz to read; never a pickle.
+
+A file is measured before it is read, so that neither a long header nor an archive that unpacks to more than it weighs
+costs memory.
+"""
+
+import json
+import math
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from iclflow.data.own import first_line, open_npz
+from iclflow.errors import BadInput
+
+__all__ = ["SUFFIXES", "read_tensors", "refuse_oversized", "write_tensors"]
+
+SUFFIXES = (".safetensors", ".npz")
+LONGEST_HEADER = 16 * 2**20  # bytes; a header with thousands of tensors stays far below
+LONGEST_ARRAY_HEADER = 10_000  # bytes, of an array in an npz file
+MOST_BYTES = 512 * 2**20  # of weights that somebody gives us
+
+
+def write_tensors(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Save arrays; the library silently mangles arrays that are not contiguous, so make them so first."""
+    contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    safetensors.numpy.save_file(contiguous, str(path), metadata)
+
+
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+    """All arrays of a file."""
+    if path.endswith(".npz"):
+        return open_npz(path, "weights")
+    if not Path(path).is_file():
+        raise BadInput(f"weights: {path!r} must be an existing .safetensors or .npz file")
+    check_header(Path(path))
+    try:
+        return safetensors.numpy.load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"weights: cannot read {path!r} as safetensors ({first_line(error)})") from None
+
+
+def check_header(path: Path) -> None:
+    """The header's length is the file's first eight bytes: refuse it before anyone allocates it."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+        if not 2 <= length <= min(LONGEST_HEADER, path.stat().st_size - 8):
+            raise BadInput(f"weights: {str(path)!r} is not a safetensors file (header of {length} bytes)")
+        try:
+            json.loads(file.read(length))
+        except (ValueError, RecursionError):
+            raise BadInput(f"weights: {str(path)!r} is not a safetensors file (unreadable header)") from None
+
+
+def refuse_oversized(path: Path) -> None:
+    """Compare what the file says it unpacks to with what weights may weigh, before unpacking."""
+    if not path.is_file():
+        raise BadInput(f"weights: {str(path)!r} must be an existing file")
+    size = path.stat().st_size
+    if path.suffix == ".npz":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = max(size, sum(entry.file_size for entry in archive.infolist()))
+                if size <= MOST_BYTES:
+                    for entry in archive.infolist():
+                        refuse_false_header(archive, entry)
+        except BadInput as error:
+            raise BadInput(f"weights: {str(path)!r} {error}") from None
+        except Exception as error:  # a damaged archive can raise almost anything
+            raise BadInput(f"weights: cannot read {str(path)!r} as npz ({type(error).__name__})") from None
+    if size > MOST_BYTES:
+        raise BadInput(f"weights: {str(path)!r} holds {size / 2**20:.0f} MiB, must be at most {MOST_BYTES // 2**20}")
+
+
+def refuse_false_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """An array must be as large as its header says; the header is short, and names no Python objects."""
+    with archive.open(entry) as member:
+        start = member.read(12)
+        major, length = start[6:7], int.from_bytes(start[8:10] if start[6:7] == b"\x01" else start[8:12], "little")
+    if start[:6] != b"\x93NUMPY" or major not in (b"\x01", b"\x02") or length > LONGEST_ARRAY_HEADER:
+        raise BadInput(f"has {entry.filename!r}, which is not an array")
+    with archive.open(entry) as member:
+        np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if major == b"\x01" else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        if dtype.hasobject:
+            raise BadInput(f"has {entry.filename!r} of Python objects, which are never loaded")
+        if member.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
+            raise BadInput(f"has {entry.filename!r}, whose size is not that of its shape {shape}")

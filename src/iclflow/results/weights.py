@@ -1,0 +1,147 @@
+"""Weights that somebody gives us: from memory or files, under our names or those of the public code.
+
+`FILE:PREFIX` picks tensors by prefix. With none named, `weights.` is tried for training and `final_weights.` for
+probing, then bare names.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from iclflow.config import Task
+from iclflow.errors import BadInput
+from iclflow.models import Model, Weights
+from iclflow.models.base import KNOWN
+from iclflow.results.public_names import from_public_names, has_public_names
+from iclflow.results.tensors import SUFFIXES, read_tensors, refuse_oversized
+
+__all__ = ["TO_PROBE", "TO_TRAIN", "GivenWeights", "checkpoint_files", "infer_model", "read_weights", "with_sizes"]
+
+TO_TRAIN, TO_PROBE = ("weights.", ""), ("final_weights.", "")  # prefixes that are tried
+FROM_META = ("out_dim", "context", "normalize", "prefix_loss")
+
+
+class GivenWeights(NamedTuple):
+    """Weights, what their file says about their task, and the sequences that it may hold beside them."""
+
+    weights: Weights
+    meta: dict[str, Any]
+    data: dict[str, np.ndarray] | None
+
+
+def read_weights(source: Any, prefixes: tuple[str, ...] = TO_TRAIN) -> GivenWeights:
+    """Named arrays from a mapping, or from `FILE` or `FILE:PREFIX`."""
+    if isinstance(source, Mapping):
+        return GivenWeights(*ours({str(name): np.asarray(array) for name, array in source.items()}, {}), None)
+    path, prefix = split_prefix(str(source))
+    if not path.endswith(SUFFIXES):
+        raise BadInput(f"weights: {path!r} must be a run directory, a folder of checkpoints, .safetensors or .npz")
+    refuse_oversized(Path(path))
+    tensors = read_tensors(path)
+    for candidate in (prefix,) if prefix is not None else prefixes:
+        picked = {name[len(candidate) :]: array for name, array in tensors.items() if name.startswith(candidate)}
+        if any(name in picked for name in marks()) or (prefix is not None and picked):
+            weights, meta = ours(picked, read_meta(tensors))
+            return GivenWeights(floats_only(weights), meta, own_sequences(tensors))
+    looked = repr(prefix) if prefix is not None else " or ".join(map(repr, prefixes))
+    raise BadInput(f"weights: {str(source)!r} holds no weights ({', '.join(marks())}) under the prefix {looked}")
+
+
+def marks() -> tuple[str, ...]:
+    """One of these names is in every set of weights."""
+    return (*dict.fromkeys(next(iter(model.axes)) for model in KNOWN.values() if model.axes), "value.weight")
+
+
+def ours(picked: Weights, meta: dict[str, Any]) -> tuple[Weights, dict[str, Any]]:
+    """Arrays under our names; the public code has no 1/N in front of attention."""
+    if has_public_names(picked):
+        return from_public_names(picked), {"normalize": "none", **meta}
+    return picked, meta
+
+
+def split_prefix(source: str) -> tuple[str, str | None]:
+    path, colon, prefix = source.rpartition(":")
+    if colon and not Path(source).exists():
+        return path, prefix
+    return source, None
+
+
+def floats_only(weights: Weights) -> Weights:
+    """A damaged type shows as whole numbers."""
+    known = {name for model in KNOWN.values() for name in model.axes}
+    for name, array in weights.items():
+        if name in known and array.dtype.kind != "f":
+            raise BadInput(f"weights: {name!r} has type {array.dtype}, must be floating-point numbers")
+    return weights
+
+
+def read_meta(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What a JSON string `meta` beside the weights says of their task; nothing if there is none."""
+    try:
+        meta = json.loads(str(np.asarray(tensors["meta"])))
+    except (KeyError, ValueError, RecursionError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def own_sequences(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    if "sequences" not in tensors:
+        return None
+    return {name: tensors[name] for name in ("sequences", "out_dim", "meta") if name in tensors}
+
+
+def infer_model(weights: Weights, model: Model | None = None) -> Model:
+    """The model that the arrays belong to; a model that was named, and what was said of it, must agree."""
+    if model is not None and not model.axes:
+        return model  # of a user's own class: its shapes are compared later
+    common = {kind: len(set(record.axes) & set(weights)) for kind, record in KNOWN.items() if record.axes}
+    best = [kind for kind, count in common.items() if count == max(common.values()) > 0]
+    if len(best) != 1:
+        raise BadInput(f"weights: {', '.join(sorted(weights))} must be those of {', '.join(common)}")
+    record = KNOWN[best[0]]
+    if model is not None and type(model) is not record:
+        raise BadInput(f"model: {model.kind!r} contradicts the weights, which are {record.kind!r}")
+    try:
+        sizes = record.fields_of({name: np.asarray(array) for name, array in weights.items()})
+    except (KeyError, IndexError, TypeError):
+        sizes = {"heads": 0}
+    for field, size in sizes.items():
+        if size < 1:
+            raise BadInput(f"weights: cannot tell {field} from the shapes of {', '.join(sorted(weights))}")
+        if model is not None and field in model.model_fields_set and getattr(model, field) != size:
+            raise BadInput(f"{field}: {getattr(model, field)} contradicts the weights, which have {size}")
+    return record(**sizes) if model is None else model.replace(**sizes)
+
+
+def with_sizes(given: GivenWeights, model: Model | None, task: Task | None) -> tuple[Model, Task]:
+    """Model and task of the weights: what was given stands, then what the file says, then what the shapes say."""
+    weights, meta = given.weights, given.meta
+    inferred = infer_model(weights, model)
+    if model is None and meta.get("softmax") is True and "softmax" in type(inferred).model_fields:
+        inferred = inferred.replace(softmax=True)
+    task = task or Task()
+    said = {name: meta[name] for name in FROM_META if name in meta and name not in task.model_fields_set}
+    task = task.replace(**said)
+    dim = type(inferred).dim_of(weights, task.out_dim)
+    if dim is None:
+        return inferred, task
+    if "dim" in task.model_fields_set and task.dim != dim:
+        raise BadInput(f"dim: {task.dim} contradicts the weights, which have {dim} with out_dim {task.out_dim}")
+    return inferred, task.replace(dim=dim)
+
+
+def checkpoint_files(folder: Path) -> tuple[list[Path], list[int] | None]:
+    """The weight files of a folder in the order of the last number in their names, and these numbers."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    if not files:
+        raise BadInput(f"weights: {str(folder)!r} must hold a run or {' or '.join(SUFFIXES)} files")
+    numbers = [re.findall(r"\d+", path.stem) for path in files]
+    if not all(numbers):
+        return files, None
+    steps = [int(found[-1]) for found in numbers]
+    order = sorted(range(len(files)), key=lambda i: steps[i])
+    return [files[i] for i in order], [steps[i] for i in order]

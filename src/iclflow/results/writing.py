@@ -1,0 +1,68 @@
+"""A run as a directory, written all or nothing.
+
+    summary.json          status, config, versions, and a SHA-256 of every other file
+    arrays.zarr/          groups `curves` and `weights`, and `moments` where training saw a sample
+    weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
+    optimizer.safetensors what momentum and Adam remember (absent for plain descent and for the flow)
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
+from iclflow.results.tensors import write_tensors
+from iclflow.system.atomic import files_below, written_whole
+from iclflow.system.digest import file_digest, json_digest
+
+__all__ = ["GROUPS", "SCHEMA", "default_directory", "refuse_existing", "save_run"]
+
+SCHEMA = 1
+GROUPS = ("curves", "weights", "moments")
+
+
+def save_run(run: Any, path: Path, overwrite: bool) -> Path:
+    """Write a `Run` into a directory that appears at once or not at all."""
+    refuse_existing(path, overwrite)
+    with written_whole(path) as scratch:
+        write_arrays(run, scratch)
+        digests = {str(f.relative_to(scratch)): file_digest(f) for f in files_below(scratch)}
+        summary = {"schema": SCHEMA, **run.summary, "files": digests}
+        (scratch / "summary.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def write_arrays(run: Any, where: Path) -> None:
+    for group in GROUPS:
+        dataset = getattr(run, group)
+        if dataset is not None:
+            whole = {name: {"chunks": v.shape} for name, v in dataset.variables.items() if v.size and v.ndim}
+            dataset.to_zarr(where / "arrays.zarr", group=group, mode="a", consolidated=False, encoding=whole)
+    tensors = {f"weights.{name}": array for name, array in run.initial_weights.items()}
+    tensors |= {f"final_weights.{name}": array for name, array in run.final_weights.items()}
+    write_tensors(where / "weights.safetensors", tensors, {"model": run.config["model"]})
+    if run.optimizer_state:
+        write_tensors(where / "optimizer.safetensors", run.optimizer_state)
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """`runs/<model>-<short hash of all settings>`."""
+    name = experiment.model.kind.rpartition(":")[2]
+    return Path("runs") / f"{name}-{json_digest(experiment.flat())[:8]}"
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Existing results are only replaced when asked, and only if they are a run; a place must be writable."""
+    if not path.exists():
+        ground = next(parent for parent in path.absolute().parents if parent.exists())
+        if not ground.is_dir() or not os.access(ground, os.W_OK):
+            raise BadInput(
+                f"out: {str(path)!r} cannot be made: {str(ground)!r} must be a directory that you can write to"
+            )
+        return
+    if not overwrite:
+        raise BadInput(f"out: {str(path)!r} exists; choose another directory, or overwrite it")
+    if not (path / "summary.json").is_file() and (not path.is_dir() or any(path.iterdir())):
+        raise BadInput(f"out: {str(path)!r} is not a run; only runs are overwritten")

@@ -1,0 +1,174 @@
+"""All runs of a sweep as one labelled dataset, finished or not.
+
+| variable | dimensions | what it is |
+| --- | --- | --- |
+| `loss` (and `loss_icl`, `loss_iwl`) | axes, seed, point | the curve at its kept points |
+| `curve_time`, `curve_step` | axes, seed, point | t/tau and step of each point |
+| `final_loss`, `steps_done`, `components`, `drops` | axes, seed | end, length, eigen-directions learned, drops seen |
+| `drop_times`, `plateau_losses` | axes, seed, drop_number or plateau_number | found on the whole curve |
+| `status`, `why`, `seconds` | axes, seed | how it ended; `missing` and `damaged` runs have no numbers |
+
+Only runs whose manifest and chunks are what was written are read; all others are NaN and say so in `status`.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
+from iclflow.sweeps.columns import CURVES, SCALARS
+from iclflow.sweeps.grid import Grid
+from iclflow.sweeps.store.protocol import Store, open_store
+
+__all__ = ["NUMBERED", "Sweep", "gather"]
+
+NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` means something to xarray
+UNITS = {"curve_time": "t/tau", "drop_times": "t/tau", "seconds": "s"}
+
+
+class Sweep:
+    """The results of a sweep, and what they are results of."""
+
+    def __init__(self, store: Store, data: xr.Dataset):
+        self.store, self.data = store, data
+
+    @property
+    def grid(self) -> Grid:
+        return self.store.grid
+
+    @property
+    def path(self) -> Path:
+        return self.store.path
+
+    @cached_property
+    def status(self) -> dict[str, int]:
+        """How many runs ended how."""
+        names, counts = np.unique(self.data["status"].values.astype(str), return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+    @property
+    def finished(self) -> bool:
+        return not {"missing", "damaged"} & set(self.status)
+
+    def number(self, **where: Any) -> int:
+        """The number of the one run at these coordinates, e.g. `number(rank=2, seed=0)`."""
+        picked = self.data["run"].sel(where)
+        if picked.size != 1:
+            left = ", ".join(str(d) for d in picked.dims)
+            raise BadInput(f"{left}: must be given too, to name a single run")
+        return int(picked.values.item())
+
+    def experiment(self, **where: Any) -> Experiment:
+        """What a run was, from its manifest alone where it has one; `iclflow.train` makes it again."""
+        run = self.number(**where)
+        record = self.store.record(run)
+        return self.grid.experiment(run) if record is None else Experiment.from_flat(record["config"])
+
+    def to_csv(self, path: str | Path) -> None:
+        """One row a run; curves stay out."""
+        table(self.data).to_csv(path, index=False)
+
+    def to_netcdf(self, path: str | Path) -> None:
+        """The whole dataset as netCDF 3, which every reader knows."""
+        plain = self.data.copy()
+        for name in [str(n) for n in plain.variables]:
+            values = plain[name].values
+            if values.dtype == object:
+                plain[name] = plain[name].astype(str)
+            elif values.dtype.kind in "iu" and values.size and np.abs(values).max() > 2**31 - 1:
+                plain[name] = plain[name].astype(float)  # netCDF 3 has no longer whole numbers
+        plain.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+
+    def __repr__(self) -> str:
+        return f"Sweep of {self.grid.count} runs in {str(self.path)!r}: {self.status}\n{self.data!r}"
+
+
+def table(data: xr.Dataset) -> Any:
+    """A pandas table with a row for each run: its coordinates, how it ended, and its quantities."""
+    import pandas as pd
+
+    shape = data["run"].shape
+    settings = {}
+    for name in [str(n) for n in data.coords if n not in (*NUMBERED.values(), "run")]:
+        settings[name] = data[name].broadcast_like(data["run"]).values.ravel()
+    frame: dict[str, Any] = {"run": data["run"].values.ravel(), **settings}
+    for quantity, variable in data.data_vars.items():
+        name = str(quantity)
+        if variable.shape == shape:
+            frame[name] = variable.values.ravel()
+        elif name in NUMBERED:
+            one = {"drop_times": "drop_time", "plateau_losses": "plateau_loss"}[name]
+            for slot, number in enumerate(variable[NUMBERED[name]].values):
+                frame[f"{one}_{number}"] = variable[..., slot].values.ravel()
+    return pd.DataFrame(frame)
+
+
+def gather(path: str | Path) -> Sweep:
+    """Open a sweep; while it is at work, the runs that are done so far."""
+    store = open_store(Path(path))
+    grid = store.grid
+    whole, status, why, seconds = survey(store)
+    axes, shape = grid.dimensions, grid.shape
+    summary = rows_of(store, "summary", whole)
+    slots = grid.drop_slots
+    first, middle = len(SCALARS), len(SCALARS) + slots
+    variables: dict[str, Any] = {name: (axes, summary[:, i].reshape(shape)) for i, name in enumerate(SCALARS)}
+    variables["drop_times"] = ((*axes, "drop_number"), summary[:, first:middle].reshape(*shape, slots))
+    variables["plateau_losses"] = ((*axes, "plateau_number"), summary[:, middle:].reshape(*shape, slots + 1))
+    if not grid.summary:
+        curves = rows_of(store, "curves", whole)
+        for i in range(curves.shape[1]):
+            variables[CURVES[i]] = ((*axes, "point"), curves[:, i].reshape(*shape, grid.curve_length))
+    variables |= {
+        "status": (axes, np.array(status, dtype=object).reshape(shape)),
+        "why": (axes, np.array(why, dtype=object).reshape(shape)),
+        "seconds": (axes, np.array(seconds).reshape(shape)),
+    }
+    coordinates: dict[str, Any] = {
+        name: (axis.dimension, axis.coordinate(name)) for axis in grid.axes for name in axis.names
+    }
+    coordinates |= {
+        "seed": ("seed", np.array(grid.seeds)),
+        "run": (axes, np.arange(grid.count).reshape(shape)),
+        "drop_number": ("drop_number", np.arange(1, slots + 1)),
+        "plateau_number": ("plateau_number", np.arange(slots + 1)),
+    }
+    attributes = {
+        "grid": json.dumps(store.about["grid"]),
+        "config_hash": store.digest,
+        "versions": json.dumps(store.about["versions"]),
+        "schema": store.about["schema"],
+        "created": store.about["created"],
+    }
+    data = xr.Dataset(variables, coordinates, attributes)
+    for name, unit in UNITS.items():
+        if name in data:
+            data[name].attrs["units"] = unit
+    return Sweep(store, data)
+
+
+def survey(store: Store) -> tuple[list[int], list[str], list[str], list[float]]:
+    """Which runs can be read, and how each of them ended."""
+    count = store.grid.count
+    whole, status, why, seconds = [], ["missing"] * count, [""] * count, [np.nan] * count
+    for run in store.listed():
+        record, wrong = store.damage(run)
+        if wrong is not None:
+            status[run], why[run] = "damaged", wrong
+        elif record is not None:
+            whole.append(run)
+            status[run], why[run], seconds[run] = record["status"], record["why"], record["seconds"]
+    return whole, status, why, seconds
+
+
+def rows_of(store: Store, name: str, runs: list[int]) -> np.ndarray:
+    """The rows of those runs, NaN elsewhere; no other chunk is looked at."""
+    rows = np.full(store.shape(name), np.nan)
+    if runs:
+        rows[runs] = store.array(name).oindex[np.array(runs)]
+    return rows

@@ -1,0 +1,1 @@
+"""Who computes the runs of a sweep, and what a worker does."""

@@ -1,0 +1,168 @@
+"""One run: compute it and commit it. A task can be given twice, or to two workers at once, without harm.
+
+Whoever computes uses one thread, so that the numbers do not depend on the machine's cores. A run that raises is
+committed as failed, with its reason; a run whose worker died `MOST_TRIES` times in a session is not tried again.
+"""
+
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from iclflow.errors import BadInput, DamagedStore, NoRoom
+from iclflow.experiment import Experiment
+from iclflow.sweeps.store.protocol import WORK, Store, open_store
+from iclflow.system.atomic import NO_ROOM
+
+__all__ = ["MOST_TRIES", "compute", "do_run", "introduce", "single_thread"]
+
+MOST_TRIES = 3
+MOST_SHAPES = 32  # compiled programs kept, roughly
+THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+class OtherData(BadInput):
+    """The data file is gone, or is not the one that the sweep began with."""
+
+
+def single_thread(environment: dict[str, str]) -> dict[str, str]:
+    """What a worker's environment must say before JAX is loaded in it."""
+    flags = environment.get("XLA_FLAGS", "")
+    platforms = environment.get("JAX_PLATFORMS", "cpu")
+    return {**THREADS, "JAX_PLATFORMS": platforms, "XLA_FLAGS": flags if XLA in flags else f"{flags} {XLA}".strip()}
+
+
+def do_run(path: str, digest: str, run: int, session: str, ready: list[Any] | None = None) -> dict[str, Any]:
+    """Compute and commit run number `run`; returns a few words on how it ended."""
+    begun = time.perf_counter()
+    try:
+        store = opened(path, digest)
+        record, wrong = store.damage(run)
+        if record is not None and wrong is None:
+            return told(run, record)
+        tries = note_try(store, session, run)
+        if tries > MOST_TRIES:
+            why = f"its worker died {MOST_TRIES} times"
+            return told(run, store.commit_failure(run, why, current_versions(), retry=True))
+        try:
+            rows, record = compute(store.grid.experiment(run), store, ready)
+        except Exception as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            seconds = round(time.perf_counter() - begun, 4)
+            return told(run, store.commit_failure(run, why[:300], current_versions(), seconds, retry=may_pass(error)))
+        store.commit(run, rows, record)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            return {"run": run, "no_room": error.errno}
+        raise
+    return told(run, record)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the machine or the data file were to blame, which may be better by the next session."""
+    return isinstance(error, OtherData | NoRoom | MemoryError | OSError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def told(run: int, record: dict[str, Any]) -> dict[str, Any]:
+    return {"run": run, "status": record["status"], "why": record["why"], "seconds": record["seconds"]}
+
+
+@lru_cache(maxsize=4)
+def opened(path: str, digest: str) -> Store:
+    store = open_store(Path(path))
+    if store.digest != digest:
+        raise DamagedStore(f"{path}: has become another sweep")
+    return store
+
+
+def note_try(store: Store, session: str, run: int) -> int:
+    """Count the tries of a run by the size of a file, which outlives the worker; the number of this one."""
+    directory = store.path / WORK / session
+    directory.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory / str(run), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, b".")
+        return os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+
+
+def make_moments(experiment: Experiment) -> list[Any]:
+    """Moments for all runs that share them."""
+    os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
+    from iclflow.sweeps.workers.sharing import promised_moments
+
+    return promised_moments(lambda function, *arguments: function(*arguments), experiment)
+
+
+SHAPES: set[Any] = set()
+
+
+def forget_old_programs(experiment: Experiment) -> None:
+    """JAX keeps a compiled program for every shape it has met; a sweep over sizes must not keep them all."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    SHAPES.add((model.compiled_for(task), model, training.optimizer, training.engine, training.batch))
+    if len(SHAPES) > MOST_SHAPES:
+        import jax
+
+        jax.clear_caches()
+        SHAPES.clear()
+
+
+def introduce(path: str, digest: str) -> dict[str, str]:
+    """What a worker of somebody else's cluster is asked first: whether it sees the store, and what it would run."""
+    opened(path, digest)
+    return current_versions()
+
+
+@lru_cache(maxsize=1)
+def current_versions() -> dict[str, str]:
+    from iclflow.versions import versions
+
+    return versions()
+
+
+def few_records(experiment: Experiment) -> Experiment:
+    """A sweep keeps none of the weights on the way; with so many steps asked for, no stop depends on them either."""
+    training = experiment.training
+    return experiment if training.steps is None else experiment.replace(training=training.replace(records=2))
+
+
+def compute(
+    experiment: Experiment, store: Store, ready: list[Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rows and the record of one run: the arithmetic of `train`, bit for bit."""
+    os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
+    from threadpoolctl import threadpool_limits
+
+    from iclflow.sweeps.quantities import curve_rows, summary_row
+    from iclflow.sweeps.workers.sharing import plan_of
+    from iclflow.system.progress import silent
+    from iclflow.training.start import run_seed
+
+    begun = time.perf_counter()
+    forget_old_programs(experiment)
+    try:
+        grid, plan = store.grid, plan_of(few_records(experiment), ready)
+    except BadInput as error:
+        raise error if experiment.data is None else OtherData(str(error)) from None
+    if plan.own is not None and plan.own.digest != store.about["grid"]["data_sha256"].get(experiment.data):
+        raise OtherData(f"data: {experiment.data!r} has changed since the sweep began")
+    with threadpool_limits(1, "blas"):
+        outcome = run_seed(plan, experiment.training.seed, silent)
+        rows = {"summary": summary_row(experiment, outcome, grid.drop_slots)}
+        if not grid.summary:
+            rows["curves"] = curve_rows(outcome, plan.test_names, grid.curve_length, grid.has_tests)
+    record = {
+        "status": outcome.status,
+        "why": outcome.why,
+        "seconds": round(time.perf_counter() - begun, 4),
+        "engine": plan.engine,
+        "warnings": list(outcome.warnings),
+        "data_sha256": None if plan.own is None else plan.own.digest,
+        "config": experiment.flat(),
+        "versions": current_versions(),
+    }
+    return rows, record

@@ -1,0 +1,1 @@
+"""The machine: atomic writes, locks, cores, memory, precision, progress. No science here."""

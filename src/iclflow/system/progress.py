@@ -1,0 +1,75 @@
+"""How long work gets on: a bar on a terminal or in a notebook, plain lines where asked for, silence elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["Report", "progress_bar", "silent"]
+
+Report = Callable[[float, str], None]  # share done (0 to 1), a few words
+PATIENCE = 1.0  # seconds before a bar appears
+EVERY = 10.0  # seconds between plain lines
+
+
+def silent(share: float, words: str) -> None:
+    """Report to nobody."""
+
+
+@contextmanager
+def progress_bar(what: str, show: bool | Report | None = None, lines: bool = False) -> Iterator[Report]:
+    """A function to report to while the block runs.
+
+    Args:
+        what: a word in front of the bar.
+        show: None shows a bar on a terminal and in a notebook; a function is told instead.
+        lines: where there is neither, print a plain line every few seconds and one at the end.
+    """
+    if callable(show):
+        yield show
+    elif show is False or (show is None and not lines and not has_bar()):
+        yield silent
+    elif show is None and not has_bar():
+        yield plain_lines()
+    else:
+        with bar(what) as report:
+            yield report
+
+
+def has_bar() -> bool:
+    """Whether standard error is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def plain_lines() -> Report:
+    """Words on standard error, now and then."""
+    last = time.monotonic()
+
+    def report(share: float, words: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= EVERY or share >= 1:
+            last = time.monotonic()
+            print(words, file=sys.stderr, flush=True)
+
+    return report
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        handle = progress.add_task(what, total=1.0, words="", visible=False)
+        start = time.monotonic()
+
+        def report(share: float, words: str) -> None:
+            progress.update(handle, completed=share, words=words, visible=time.monotonic() - start > PATIENCE)
+
+        yield report

@@ -1,0 +1,70 @@
+"""What a run costs in seconds and bytes: rough by nature, meant to be right within a factor of a few."""
+
+from iclflow.data.features import feature_count
+from iclflow.engines.choose import choose
+from iclflow.experiment import Experiment
+
+__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "run_seconds", "token_bytes"]
+
+# Seconds, measured on one core of an ordinary machine.
+OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
+STEP, PER_ENTRY = 2e-6, 2e-10  # one step on moments, and what each entry of their matrix adds
+FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six evaluations
+DRAW = 2.5e-8  # one normal number, drawn twice
+TOKEN = 4e-9  # one multiply-add of attention
+
+
+def side(experiment: Experiment) -> int:
+    """Features whose moments a run needs."""
+    dim, outputs = experiment.task.dim, experiment.task.out_dim
+    small = experiment.population or not experiment.model.vectors(experiment.task)
+    return feature_count(dim, outputs, "label" if small else "all")
+
+
+def sequences(experiment: Experiment) -> float:
+    training = experiment.training
+    return 0.0 if experiment.population or experiment.data else training.samples + 2 * training.test_samples
+
+
+def draw_seconds(experiment: Experiment) -> float:
+    task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
+    features = 0 if choose(experiment)[0] == "tokens" else positions * side(experiment) ** 2 * 1e-10
+    return sequences(experiment) * ((task.context + 1) * task.dim * DRAW + features)
+
+
+def run_seconds(experiment: Experiment, steps: float) -> float:
+    """Of one run of so many steps; the flow takes as many as it needs."""
+    task, training = experiment.task, experiment.training
+    engine = choose(experiment)[0]
+    entries = side(experiment) if experiment.population else side(experiment) ** 2
+    step = STEP + PER_ENTRY * entries
+    if engine == "flow":
+        return 6 * FLOW_STEPS * step
+    if engine == "moments":
+        return steps * step
+    rows = training.batch or sequences(experiment) or 5000
+    tokens = rows * (task.context + 1) * (task.dim + task.out_dim) ** 2 * weight_rows(experiment)
+    return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
+
+
+def weight_rows(experiment: Experiment) -> int:
+    """Heads, or whatever the first axis of the largest array counts."""
+    return max(shape[0] for shape in experiment.model.shapes(experiment.task).values())
+
+
+def held_bytes(experiment: Experiment) -> int:
+    task = experiment.task
+    if choose(experiment)[0] == "tokens":
+        return int(16 * sequences(experiment) * (task.context + 1) * (task.dim + task.out_dim))
+    chunk = 8 * min(sequences(experiment), 8192) * (task.context + 1) * (task.dim + task.out_dim)
+    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, 256 * 2**20)
+    return int(4 * 8 * side(experiment) ** 2 + 4 * chunk + kept)
+
+
+def token_bytes(experiment: Experiment, count: int, tests: int) -> int:
+    """Memory of the tokens engine: `count` training sequences held with the `tests`, and a step on a batch of them."""
+    task = experiment.task
+    width, positions = task.dim + task.out_dim, task.context if task.prefix_loss else 1
+    held = (count + tests) * (task.context + 1) * width
+    worked = (experiment.training.batch or count) * (task.context + 1) * positions * 4 * weight_rows(experiment)
+    return 8 * (2 * held + worked)

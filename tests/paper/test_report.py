@@ -1,0 +1,76 @@
+"""The page opens from disk in a real browser, shows every figure, and asks nobody for anything."""
+
+import json
+
+import pytest
+
+from browser import needs_browser, open_browser
+from iclflow.paper import NAMES, folder
+from iclflow.paper.report import write_report
+from iclflow.paper.runner import Outcome, Reproduction
+
+PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="100"><rect width="300" height="100"/></svg>'
+NASTY = '<script>window.caught = true</script>"&'
+
+
+@pytest.fixture
+def page(tmp_path):
+    """A report of three figures whose words try to be markup, one failed figure and two claims."""
+    folder.open_folder(tmp_path)
+    whole = Reproduction(tmp_path, seconds=1.0)
+    for name in NAMES[:3]:
+        facts = {
+            "title": f"Title of {name}", "see": f"See {NASTY}", "source": "Fig. 0", "seconds": 1.5, "versions": {},
+            "gaps": [{"what": "gap", "measured": 0.00123}], "runs": {"a": {"seed": 3, "seeds": 2}},
+        }  # fmt: skip
+        write = lambda where, name=name: (where / f"{name}.svg").write_text(PICTURE)
+        record = folder.keep(tmp_path, ("figures", name), False, facts, write)
+        whole.outcomes.append(Outcome(("figures", name), record))
+    whole.outcomes.append(Outcome(("figures", NAMES[3]), None, error=f"ValueError: {NASTY}"))
+    claim = {"id": "a", "statement": "It holds.", "source": "Eq. 1", "quantity": "error", "seeds": "none"}
+    claims = [
+        {**claim, "measured": 0.5, "bound": 1.0, "status": "pass"},
+        {**claim, "id": "b", "measured": 2.0, "bound": 1.0, "status": "fail"},
+    ]
+    whole.outcomes.append(Outcome(("claims", "x"), {"claims": claims, "seconds": 1.0}))
+    write_report(whole)
+    return tmp_path / "index.html"
+
+
+@needs_browser
+def test_the_page_opens_from_disk_whole_and_alone(page):
+    with open_browser() as browser:
+        tab = browser.new_page()
+        asked, complaints = [], []
+        tab.on("request", lambda request: asked.append(request.url.split(":")[0]))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(page.as_uri())
+        widths = tab.eval_on_selector_all("figure img", "all => all.map(image => image.naturalWidth)")
+        alternatives = tab.eval_on_selector_all("figure img", "all => all.map(image => image.alt.length)")
+        headings = tab.eval_on_selector_all("h2", "all => all.map(h => h.textContent)")
+        caught = tab.evaluate("window.caught === undefined")
+        overflow = tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        verdicts = tab.eval_on_selector_all("tbody td:last-child", "all => all.map(td => td.textContent)")
+        broken = tab.eval_on_selector_all(
+            "a[href^='#']", "all => all.filter(a => !document.getElementById(a.hash.slice(1))).length"
+        )
+    assert widths == [300, 300, 300]
+    assert min(alternatives) > 20
+    assert headings == [*(f"Title of {name}" for name in NAMES[:3]), "All claims", "How this was made"]
+    assert caught, "text became markup"
+    assert overflow, "the page is wider than the window"
+    assert verdicts == ["pass", "fail"]
+    assert broken == 0
+    assert set(asked) <= {"file", "data"}
+    assert complaints == []
+
+
+def test_the_page_says_what_failed_what_is_missing_and_how_to_run_it(page):
+    text = page.read_text()
+    assert f"{NAMES[3]} failed" in text
+    assert f"iclflow reproduce {NAMES[0]}" in text
+    assert "1 of 2 claims hold" in text
+    assert NAMES[-1] in text
+    assert "<script>" not in text
+    assert json.loads((page.parent / folder.MARK).read_text())["made_by"]

@@ -1,0 +1,162 @@
+"""What is made stays made: reuse, resumption after kill -9, and refusals that leave everything as it was."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import iclflow.paper
+from iclflow.errors import BadInput
+from iclflow.paper import folder, work
+from iclflow.paper.runner import reproduce
+from iclflow.system.lock import only_writer
+
+QUICK = "icl-iwl"
+IMAGES = ("pdf", "png", "svg")
+
+
+def command(out: Path, *arguments: str, before: str = "") -> subprocess.CompletedProcess:
+    line = [sys.executable, "-m", "iclflow", "reproduce", *arguments, "--fast", "--out", str(out)]
+    line = ["sh", "-c", f'{before}; exec "$@"', "sh", *line] if before else line
+    return subprocess.run(line, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "results"
+    done = command(out, QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "index.html: 1 figures" in done.stdout
+    return out
+
+
+@pytest.fixture
+def copy(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "results"))
+
+
+def contents(where: Path) -> dict[str, tuple[bytes, int]]:
+    return {str(f.relative_to(where)): (f.read_bytes(), f.stat().st_mtime_ns) for f in where.rglob("*") if f.is_file()}
+
+
+def test_a_figure_leaves_pictures_numbers_settings_and_its_gap(made):
+    where = made / "figures" / QUICK
+    names = {f.name for f in where.iterdir()}
+    assert {f"{QUICK}.{kind}" for kind in IMAGES} | {f"{QUICK}.csv", "p-0.toml", "p-0.6.toml", "piece.json"} == names
+    assert json.loads((where / "piece.json").read_text())["gaps"][0]["measured"] < 0.1
+
+
+def test_what_is_there_is_used_again_and_a_damaged_piece_is_not(copy):
+    before = contents(copy / "figures")
+    assert "as before" in command(copy, QUICK).stdout
+    assert contents(copy / "figures") == before
+    (copy / "figures" / QUICK / f"{QUICK}.csv").write_text("1,2,3\n")
+    assert folder.finished(copy, ("figures", QUICK), fast=True) is None
+
+
+def test_a_change_of_the_program_makes_a_piece_anew_and_of_another_figure_does_not(copy, monkeypatch):
+    assert folder.finished(copy, ("figures", QUICK), fast=True)
+    assert folder.finished(copy, ("figures", QUICK), fast=False) is None
+    hashes = folder.source_hash
+    monkeypatch.setattr(folder, "source_hash", lambda name: hashes(name) + ("x" if name == "ranks.py" else ""))
+    assert folder.finished(copy, ("figures", QUICK), fast=True)
+    monkeypatch.setattr(folder, "source_hash", lambda name: hashes(name) + ("x" if name == "icl_iwl.py" else ""))
+    assert folder.finished(copy, ("figures", QUICK), fast=True) is None
+    monkeypatch.setattr(folder, "source_hash", hashes)
+    monkeypatch.setattr(folder, "package_hash", lambda: "another")
+    assert folder.finished(copy, ("figures", QUICK), fast=True) is None
+
+
+def test_killed_half_way_it_goes_on_and_leaves_no_process(tmp_path):
+    out, names = tmp_path / "results", (QUICK, "rank-weights")
+    line = [sys.executable, "-m", "iclflow", "reproduce", *names, "--fast", "--workers", "1", "--out", str(out)]
+    parent = subprocess.Popen(line, stdout=subprocess.DEVNULL, start_new_session=True)
+    wait_for(lambda: (out / "figures" / QUICK / "piece.json").exists(), 120)
+    children = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: not any(alive(pid) for pid in children), 10)
+    leftover = out / "figures" / ".half-written"
+    leftover.mkdir()
+    first = contents(out / "figures" / QUICK)
+    done = command(out, *names)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("as before") == 1
+    assert contents(out / "figures" / QUICK) == first
+    assert not leftover.exists()
+    assert (out / "index.html").exists()
+
+
+def wait_for(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_full_disk_is_exit_4_in_one_line_and_nothing_is_lost(copy):
+    before = contents(copy / "figures")
+    done = command(copy, "icl-iwl", "rank-weights", before="ulimit -f 8")  # no file above 4 KiB
+    assert done.returncode == 4
+    assert len(done.stderr.splitlines()) == 1
+    assert "File too large" in done.stderr
+    assert contents(copy / "figures") == before
+    assert not (copy / "figures" / "rank-weights").exists()
+
+
+@pytest.mark.parametrize("kind", ["foreign", "file", "name", "workers"])
+def test_refusals_are_one_line_and_write_nothing(tmp_path, kind):
+    out = tmp_path / "results"
+    if kind == "foreign":
+        out.mkdir()
+        (out / "thesis.tex").write_text("years of work")
+    if kind == "file":
+        out.write_text("a file")
+    extra = {"name": ["abrupt"], "workers": ["--workers", "0"]}.get(kind, [QUICK])
+    before = contents(tmp_path)
+    done = command(out, *extra)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_permission_is_refused(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    done = command(tmp_path / "closed" / "results", QUICK)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+def test_a_second_writer_is_refused(copy):
+    with only_writer(copy), pytest.raises(BadInput, match="is being written by process"):
+        reproduce(QUICK, out=copy, fast=True)
+
+
+def test_a_figure_that_fails_is_told_and_the_others_are_made(copy, monkeypatch):
+    monkeypatch.setattr(iclflow.paper, "NAMES", (*iclflow.paper.NAMES, "broken"))
+    monkeypatch.setattr("iclflow.paper.runner.NAMES", iclflow.paper.NAMES)
+    monkeypatch.setattr(folder, "source_hash", lambda name: "")
+    whole = reproduce("broken", out=copy, fast=True)
+    assert [outcome.piece for outcome in whole.failed] == [("figures", "broken")]
+    assert "broken" in (copy / "index.html").read_text()
+
+
+def test_claims_are_measured_by_subject(tmp_path):
+    folder.open_folder(tmp_path / "r")
+    record = work.make(("claims", "equivalence"), tmp_path / "r", True)
+    assert {claim["status"] for claim in record["claims"]} == {"pass"}
+    assert folder.finished(tmp_path / "r", ("claims", "equivalence"), True)
+    assert "equivalence" in work.subjects()

@@ -15,7 +15,7 @@ def run():
 
 
 def test_the_staircase_is_predicted_from_the_initial_weights(run):
-    found = run.compare()
+    found = icl.compare(run)
     assert [d.predicted_head for d in found.drops] == [d.observed_head for d in found.drops]
     assert [d.direction for d in found.drops] == [d.observed_direction for d in found.drops] == [0, 1, 2, 3]
     assert max(d.error for d in found.drops) < 2e-3
@@ -78,7 +78,7 @@ def test_drops_not_reached_are_left_open():
 
 
 def test_softmax_has_no_predicted_curve():
-    with pytest.raises(icl.BadInput, match="softmax: has no closed theory"):
+    with pytest.raises(icl.BadInput, match="merged, softmax has no theory of its loss curve"):
         icl.predict(icl.Task(), icl.Merged(softmax=True))
 
 

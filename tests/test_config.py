@@ -38,7 +38,7 @@ BAD = [
     ({"prefix_loss": True, "icl_fraction": 0}, "prefix_loss: has no meaning"),
     ({"lengthh": 3}, "lengthh: unknown name"),
     ({"contxt": 3}, "contxt: unknown name; did you mean 'context'"),
-    ({"model": "rnn"}, "model: 'rnn' must be one of merged, separate, mlp"),
+    ({"model": "rnn"}, "model: 'rnn' must be one of merged, mlp, separate, or module:Class"),
     ({"heads": 0}, "heads: 0 must be at least 1"),
     ({"rank": 5}, "rank: 5 must be at most dim = 4"),
     ({"model": "merged", "rank": 1}, "rank: does not apply to model 'merged'"),

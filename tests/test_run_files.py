@@ -44,7 +44,7 @@ def test_a_saved_run_comes_back_without_loss(run, runs, tmp_path):
 def test_existing_results_are_kept_unless_asked(run, tmp_path):
     run.save(tmp_path / "a")
     before = (tmp_path / "a" / "summary.json").read_bytes()
-    with pytest.raises(icl.BadInput, match="exists; choose another directory, or overwrite it"):
+    with pytest.raises(icl.BadInput, match="exists; choose another directory, or give --overwrite"):
         run.save(tmp_path / "a")
     assert (tmp_path / "a" / "summary.json").read_bytes() == before
     run.save(tmp_path / "a", overwrite=True)
@@ -121,7 +121,7 @@ def test_another_schema_is_refused(run, tmp_path):
 def test_safetensors_keep_transposed_arrays(tmp_path):
     array = np.arange(12.0).reshape(3, 4).T
     write_tensors(tmp_path / "w.safetensors", {"value": array})
-    np.testing.assert_array_equal(read_weights(str(tmp_path / "w.safetensors"))["value"], array)
+    np.testing.assert_array_equal(read_weights(str(tmp_path / "w.safetensors")).weights["value"], array)
 
 
 def test_exports_hold_the_curve(run, runs, tmp_path):

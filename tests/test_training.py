@@ -215,7 +215,7 @@ def test_weights_and_heads_come_from_the_file(tmp_path, quiet):
         icl.train(TASK, icl.Separate(heads=2), weights=source, **SMALL)
     with pytest.raises(icl.BadInput, match="model: 'merged' contradicts"):
         icl.train(TASK, icl.Merged(), weights=source, **SMALL)
-    with pytest.raises(icl.BadInput, match="holds no weights under"):
+    with pytest.raises(icl.BadInput, match="holds no weights .* under"):
         icl.train(TASK, weights=source + ":nothing.", **SMALL)
 
 

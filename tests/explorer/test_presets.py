@@ -27,7 +27,7 @@ def table():
 
     def find(figure: str, name: str, curve: str):
         if figure not in drawn:
-            drawn[figure] = import_module(f"iclflow.paper.{figure}").draw()
+            drawn[figure] = import_module(f"iclflow.paper.figures.{figure}").draw()
         rows = drawn[figure].numbers[name]
         return rows[rows["curve"] == curve]
 

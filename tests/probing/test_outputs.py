@@ -8,8 +8,9 @@ import iclflow as icl
 import twin
 from iclflow.data.sequences import Law, fresh
 from iclflow.data.spectrum import covariances
+from iclflow.models.reduced import coefficients, effective_matrix
 from iclflow.probing.contexts import draw, read_contexts
-from iclflow.probing.outputs import effective_matrix, fitted_matrix, outputs
+from iclflow.probing.outputs import fitted_matrix, outputs
 from iclflow.probing.scene import described_by, scene_of
 from iclflow.probing.subject import read_subject
 from iclflow.theory.algorithm import plateau_matrix
@@ -74,14 +75,14 @@ def test_the_effective_matrix_is_what_multiplies_beta_and_the_query(outputs_):
     A = rng.standard_normal((3, 3))
     model = icl.Merged(heads=2)
     weights = hand_built.merged(A, outputs_)
-    np.testing.assert_allclose(effective_matrix(model, weights, 3, outputs_), A)
+    np.testing.assert_allclose(effective_matrix(coefficients(model, weights, task), task), A)
     contexts = draw(task, 600)
     guess = np.einsum("poi,ij,pj->po", contexts.beta, A, contexts.query)
     np.testing.assert_allclose(fitted_matrix(guess, contexts), A, atol=1e-10)
     row, column = rng.standard_normal((2, 3))
     weights["value"][1, 3:, :3] = row
     weights["key_query"][1, 3:, :3] = column
-    np.testing.assert_allclose(effective_matrix(model, weights, 3, outputs_), A + np.outer(row, column))
+    np.testing.assert_allclose(effective_matrix(coefficients(model, weights, task), task), A + np.outer(row, column))
 
 
 def test_exact_and_sampled_distances_agree_within_the_sampling_error():

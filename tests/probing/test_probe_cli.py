@@ -95,7 +95,7 @@ BAD = [
     ("w.npz --dim x", "dim: 'x' must be a whole number"),
     ("w.npz --lr 3", "--lr: unknown flag or argument; see"),
     ("w.npz --data nowhere.npz", "data: 'nowhere.npz' must be an existing file"),
-    ("w.npz:other.", "weights: 'w.npz:other.' holds no value"),
+    ("w.npz:other.", "weights: 'w.npz:other.' holds no weights"),
     ("w.npz --figure a.doc", "figure: 'a.doc' must end in"),
     ("", "--source: needs a value"),
 ]

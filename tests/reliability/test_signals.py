@@ -31,7 +31,8 @@ def test_a_session_stops_at_once_and_says_how_to_go_on(tmp_path, name, workers, 
     lines = [line for line in err.splitlines() if "runs done" not in line]
     assert len(lines) == 1, err
     [line] = lines
-    assert f"{len(finished(path))} of 240 runs are done" in line or workers == 2
+    committed = len(finished(path))  # one may be committed and not yet counted when the signal comes
+    assert any(f"{count} of 240 runs are done" in line for count in (committed, committed - 1)) or workers == 2
     assert line.endswith(f"go on with: iclflow sweep {file} --out {path} --resume")
     assert whole(path)
     measured(f"stopped in {seconds:.2f} s with {len(finished(path))} of 240 runs done")

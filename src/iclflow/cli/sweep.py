@@ -123,7 +123,7 @@ def check(
 
     Example: iclflow sweep check sweeps/ranks --repair
     """
-    from iclflow.sweeps import checking
+    from iclflow.sweeps.store import check as checking
 
     count, path = worker_count(workers), Path(dir)
     report = checking.check(path)

@@ -190,8 +190,8 @@ def grown_direction(run: Run, when: float, number: int, prediction: Prediction) 
     before = (drops[number - 1] + when) / 2 if number else when / 2
     after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]
     first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
-    at = lambda record: {str(name): array.values[record] for name, array in run.weights.items()}
-    growth = gains(run.model, at(last), run.task) - gains(run.model, at(first), run.task)
+    snapshots = list(run.snapshots())
+    growth = gains(run.model, snapshots[last], run.task) - gains(run.model, snapshots[first], run.task)
     return int(np.argmax(growth)) if first < last else None
 
 

@@ -248,12 +248,15 @@ def model_named(name: Any) -> type[Model]:
     raise BadInput(f"model: {name!r} must be one of {', '.join(built_in)}, or module:Class of your own")
 
 
-def import_model(name: str) -> type[Model]:
-    """The class `module:Class`, imported from the working directory or the path; built-in names need no import."""
+def import_model(name: str, here: str | None = None) -> type[Model]:
+    """The class `module:Class`, imported from `here`, the working directory by default, or from the path.
+
+    Built-in models, and classes that are known already, need no import.
+    """
     module, colon, attribute = name.partition(":")
-    if not colon or name in KNOWN:
+    if not colon or name in KNOWN or module == "__main__":
         return model_named(name)
-    here = str(Path.cwd())
+    here = str(Path.cwd()) if here is None else here
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

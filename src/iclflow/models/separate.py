@@ -125,8 +125,8 @@ class Separate(Attention):
     def enlarged(self, heads: int, dim: int) -> Model:
         return self.replace(heads=heads, rank=1 if self.rank == 1 else dim)
 
-    def describe(self) -> str:
-        return f"{super().describe()}, rank {self.rank}"
+    def title(self) -> str:
+        return f"{super().title()}, rank {self.rank}"
 
     @classmethod
     def fields_of(cls, weights: Weights) -> dict[str, int]:

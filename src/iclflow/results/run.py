@@ -13,6 +13,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from iclflow.results.writing import save_run
 __all__ = ["CURVES", "Run"]
 
 CURVES = ("loss", "loss_icl", "loss_iwl")
+
 
 class Run:
     """One training run, or several that differ only in their seed."""
@@ -99,6 +101,11 @@ class Run:
             str(name): np.stack([np.asarray(array[i, k]) for i, k in enumerate(last)])
             for name, array in self.weights.items()
         }
+
+    def snapshots(self) -> Iterator[Weights]:
+        """The weights at every recorded time of a run of one seed."""
+        arrays = {str(name): array.values for name, array in self.weights.items()}
+        return ({name: array[i] for name, array in arrays.items()} for i in range(self.weights.sizes["record"]))
 
     @property
     def reduced(self) -> Reduced:

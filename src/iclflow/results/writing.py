@@ -1,9 +1,9 @@
 """A run as a directory, written all or nothing.
 
-    summary.json          status, config, versions, and a SHA-256 of every other file
-    arrays.zarr/          groups `curves` and `weights`, and `moments` where training saw a sample
-    weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
-    optimizer.safetensors what momentum and Adam remember (absent for plain descent and for the flow)
+summary.json          status, config, versions, and a SHA-256 of every other file
+arrays.zarr/          groups `curves` and `weights`, and `moments` where training saw a sample
+weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
+optimizer.safetensors what momentum and Adam remember (absent for plain descent and for the flow)
 """
 
 import json
@@ -63,6 +63,8 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
             )
         return
     if not overwrite:
-        raise BadInput(f"out: {str(path)!r} exists; choose another directory, or overwrite it")
+        raise BadInput(
+            f"out: {str(path)!r} exists; choose another directory, or give --overwrite (in Python overwrite=True)"
+        )
     if not (path / "summary.json").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(f"out: {str(path)!r} is not a run; only runs are overwritten")

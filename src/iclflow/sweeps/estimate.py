@@ -11,7 +11,7 @@ from iclflow.experiment import Experiment
 from iclflow.sweeps.columns import CURVES, columns
 from iclflow.sweeps.grid import Grid
 from iclflow.training.cost import OVERHEAD, draw_seconds, held_bytes, run_seconds
-from iclflow.training.plan import data_key
+from iclflow.training.data_key import data_key
 from iclflow.units import clock_rate
 
 __all__ = ["Estimate", "estimate", "refuse_if_full"]

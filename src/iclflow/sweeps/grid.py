@@ -146,6 +146,13 @@ class Grid:
             if self.points == ALL_POINTS and not self.summary and experiment.training.steps is None:
                 raise BadInput("points: 'all' needs steps in every run, so that the length of its curve is known")
 
+    @property
+    def own_models(self) -> tuple[str, ...]:
+        """The users' own models in the grid, `module:Class`: whoever computes has to import them."""
+        listed = [axis.coordinate("model") for axis in self.axes if "model" in axis.names]
+        names = [str(self.base.get("model", "")), *(str(name) for column in listed for name in column)]
+        return tuple(dict.fromkeys(name for name in names if ":" in name))
+
     # --- sizes that the store is made with ----------------------------------------------------------------------------
 
     @cached_property

@@ -67,7 +67,7 @@ class Sweep:
         """What a run was, from its manifest alone where it has one; `iclflow.train` makes it again."""
         run = self.number(**where)
         record = self.store.record(run)
-        return self.grid.experiment(run) if record is None else Experiment.from_flat(record["config"])
+        return self.grid.experiment(run) if record is None else Experiment.from_file(record["config"])
 
     def to_csv(self, path: str | Path) -> None:
         """One row a run; curves stay out."""

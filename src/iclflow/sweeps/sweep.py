@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iclflow.errors import BadInput, NoRoom
 from iclflow.experiment import Experiment
+from iclflow.models.base import not_known
 from iclflow.sweeps.estimate import duration, estimate, refuse_if_full
 from iclflow.sweeps.grid import Grid
 from iclflow.sweeps.store.protocol import OURS, RUNS, WORK, Store, is_sweep, leftovers, prepare_store
@@ -26,7 +27,7 @@ from iclflow.system.atomic import NO_ROOM, no_room
 from iclflow.system.cores import cores
 from iclflow.system.lock import only_writer
 from iclflow.system.progress import progress_bar
-from iclflow.training.plan import data_key
+from iclflow.training.data_key import data_key
 
 if TYPE_CHECKING:
     from iclflow.sweeps.results import Sweep
@@ -100,6 +101,7 @@ def run_grid(
 ) -> Tally:
     """Make or resume the store of a grid, and run what is missing in it."""
     refuse_early(path, resume, scheduler)
+    refuse_unreachable(grid, 0 if scheduler is None and workers == 0 else 1)
     with writing(path), stopped_by_signals():
         path.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
@@ -118,6 +120,13 @@ def refuse_early(path: Path, resume: bool, scheduler: str | None) -> None:
         refuse_place(path, resume)
     except OSError as error:
         raise BadInput(f"out: {str(path)[:80]!r} cannot be used ({error.strerror})") from None
+
+
+def refuse_unreachable(grid: Grid, others: int) -> None:
+    """A class of a script or notebook exists in this process only; other processes cannot import it."""
+    for name in grid.own_models if others else ():
+        if name.startswith("__main__:"):
+            raise BadInput(f"{not_known(name)}, or compute in this process with workers=0")
 
 
 def refuse_while_spawned() -> None:

@@ -25,7 +25,7 @@ from iclflow.config import Task, Training
 from iclflow.config.record import unknown
 from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
-from iclflow.models.base import KNOWN
+from iclflow.models.base import KNOWN, import_model
 from iclflow.sweeps.grid import ALL_POINTS, Axis, Grid
 
 __all__ = ["grid_from", "read_grid"]
@@ -64,6 +64,7 @@ def grid_from(content: dict[str, Any]) -> Grid:
             raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
         if name not in TABLES:
             raise BadInput(unknown(name, TABLES))
+    import_own_models(content)
     base = table(content, "base")
     for name, value in base.items():
         check_name("base", name)
@@ -77,6 +78,15 @@ def grid_from(content: dict[str, Any]) -> Grid:
     grid = Grid(base, tuple(axes), seed_list(content.get("seeds", 1)), point_count(content), summary_only(content))
     grid.check()
     return grid
+
+
+def import_own_models(content: dict[str, Any]) -> None:
+    """Whoever runs a sweep of a model of their own has it imported, so that its fields are settings like all others."""
+    for where in (table(content, "base"), table(content, "axes"), *zip_tables(content)):
+        named = where.get("model")
+        for name in named if isinstance(named, list) else [named]:
+            if isinstance(name, str) and ":" in name:
+                import_model(name)
 
 
 def table(content: dict[str, Any], name: str) -> dict[str, Any]:

@@ -48,9 +48,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report)
     }
     status, why, warnings = judged(plan, outcome, floor)
     kept = [parts[i] for i in recorded]
-    return replace(
-        outcome, recorded=recorded, snapshots=kept, status=status, why=why, warnings=warnings, detail=detail
-    )
+    return replace(outcome, recorded=recorded, snapshots=kept, status=status, why=why, warnings=warnings, detail=detail)
 
 
 def judged(plan: Plan, outcome: Outcome, floor: float | None) -> tuple[str, str, tuple[str, ...]]:

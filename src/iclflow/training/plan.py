@@ -29,25 +29,13 @@ from iclflow.results.run import Run
 from iclflow.system.memory import require
 from iclflow.system.progress import Report
 from iclflow.training.cost import token_bytes
+from iclflow.training.data_key import data_key
 from iclflow.units import clock_rate
 
-__all__ = ["Plan", "data_key"]
+__all__ = ["Plan"]
 
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
-
-
-def data_key(experiment: Experiment) -> tuple:
-    """Equal for runs whose data, and all moments made of them, are the same."""
-    task, model, training = experiment.task, experiment.model, experiment.training
-    seed = None
-    if experiment.data is None and not experiment.population:
-        seed = training.seed if training.data_seed is None else training.data_seed
-    blocks = (training.freeze_vectors, training.init_law, bool(model.vectors(task)))  # which moments a model asks for
-    return (
-        task, experiment.data, training.samples, training.whiten, training.test_samples, seed,
-        model.normalize(task), blocks, choose(experiment)[0], training.dtype,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +85,11 @@ class Plan:
     @property
     def data_is_shared(self) -> bool:
         return self.own is not None or self.experiment.population or self.training.data_seed is not None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for plans that can share what they have made of their data; a file may change under the same name."""
+        return (*data_key(self.experiment), None if self.own is None else self.own.digest)
 
     def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         """Made once where the seeds share their data, anew otherwise."""
@@ -189,9 +182,7 @@ class Plan:
             fractions = [self.task.icl_fraction, *((1.0, 0.0) if self.test_names else ())]
             return [population_moments(self.task, self.normalize, blocks, p) for p in fractions]
         tell = lambda share: report(0.0, f"moments {share:.0%}")
-        return [
-            sampled_moments(s, self.normalize, self.task.prefix_loss, blocks, tell) for s in self.samples(seed)
-        ]
+        return [sampled_moments(s, self.normalize, self.task.prefix_loss, blocks, tell) for s in self.samples(seed)]
 
     def sequences(self, seed: int) -> list[np.ndarray]:
         """The same as whole arrays."""

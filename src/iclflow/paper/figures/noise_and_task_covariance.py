@@ -76,7 +76,7 @@ def curve(ax: Axes, run: Run, comparison: Comparison, colour: str, name: str) ->
 def draw_shares(ax: Axes, run: Run, comparison: Comparison) -> pd.DataFrame:
     """How much of its final strength every direction has, and the predicted drop times."""
     time, d = run.weights["time"].values, directions(UNEQUAL)
-    shares = np.array([gains(run, record) for record in range(len(time))])
+    shares = np.array([gains(run.model, weights, run.task) for weights in run.snapshots()])
     for i in range(UNEQUAL.dim):
         label = rf"$e_{i + 1}$: $\omega\lambda^2 = {d.drive[i]:.3f}$"
         ax.plot(time[1:], shares[1:, i], color=COLOURS[i], label=label)

@@ -14,7 +14,7 @@ from typing import Any
 from iclflow.errors import BadInput, IclflowError
 from iclflow.sweeps.store.protocol import WORK, Store
 from iclflow.sweeps.workers.signals import tidying_when_stopped
-from iclflow.sweeps.workers.tasks import current_versions, introduce, single_thread
+from iclflow.sweeps.workers.tasks import code_of, current_versions, introduce, single_thread
 from iclflow.system.atomic import NO_ROOM
 
 __all__ = ["GONE", "PATIENCE", "CrewLost", "cluster_client", "place", "scheduler_address"]
@@ -96,7 +96,7 @@ def cluster_client(store: Store, session: str, workers: int, scheduler: str | No
 
 def wait_for_a_worker(client: Any, store: Store) -> None:
     """Until the first worker has shown that it can do the work; a queue may take its time to start one."""
-    asked, told = client.submit(introduce, place(store), store.digest, pure=False), False
+    asked, told = client.submit(introduce, place(store), store.digest, code_of(store), pure=False), False
     begun = time.monotonic()
     while asked.status == "pending":
         if client.status != "running":

@@ -15,7 +15,7 @@ from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import HUGE, is_huge
 from iclflow.sweeps.workers.map_reduce import Submit, huge_moments
 from iclflow.system.progress import Report
-from iclflow.training.plan import Plan, data_key
+from iclflow.training.plan import Plan
 
 __all__ = ["SharingPlan", "plan_of", "promised_moments"]
 
@@ -55,8 +55,7 @@ class SharingPlan(Plan):
     ready: list[Moments] | None = None  # made by somebody else
 
     def keep(self, key: Any, make: Callable[[], Any]) -> Any:
-        content = None if self.own is None else self.own.digest  # a file may change under the same name
-        return KEPT.get((*data_key(self.experiment), content, key), make)
+        return KEPT.get((self.key, key), make)
 
     def moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
         if self.ready is not None and self.ready[0].blocks == blocks:

@@ -12,10 +12,11 @@ from typing import Any
 
 from iclflow.errors import BadInput, DamagedStore, NoRoom
 from iclflow.experiment import Experiment
+from iclflow.models.base import import_model
 from iclflow.sweeps.store.protocol import WORK, Store, open_store
 from iclflow.system.atomic import NO_ROOM
 
-__all__ = ["MOST_TRIES", "compute", "do_run", "introduce", "single_thread"]
+__all__ = ["MOST_TRIES", "code_of", "compute", "do_run", "introduce", "make_moments", "single_thread"]
 
 MOST_TRIES = 3
 MOST_SHAPES = 32  # compiled programs kept, roughly
@@ -34,10 +35,16 @@ def single_thread(environment: dict[str, str]) -> dict[str, str]:
     return {**THREADS, "JAX_PLATFORMS": platforms, "XLA_FLAGS": flags if XLA in flags else f"{flags} {XLA}".strip()}
 
 
-def do_run(path: str, digest: str, run: int, session: str, ready: list[Any] | None = None) -> dict[str, Any]:
+Code = tuple[str, tuple[str, ...]]  # a directory, and the models `module:Class` to import from there
+
+
+def do_run(
+    path: str, digest: str, run: int, session: str, ready: list[Any] | None = None, code: Code = ("", ())
+) -> dict[str, Any]:
     """Compute and commit run number `run`; returns a few words on how it ended."""
     begun = time.perf_counter()
     try:
+        import_code(code)
         store = opened(path, digest)
         record, wrong = store.damage(run)
         if record is not None and wrong is None:
@@ -58,6 +65,13 @@ def do_run(path: str, digest: str, run: int, session: str, ready: list[Any] | No
             return {"run": run, "no_room": error.errno}
         raise
     return told(run, record)
+
+
+def import_code(code: Code) -> None:
+    """The users' own models, in the process that computes."""
+    directory, models = code
+    for name in models:
+        import_model(name, directory)
 
 
 def may_pass(error: Exception) -> bool:
@@ -89,6 +103,11 @@ def note_try(store: Store, session: str, run: int) -> int:
         os.close(handle)
 
 
+def code_of(store: Store) -> Code:
+    """What whoever computes the runs of a store has to import."""
+    return str(Path.cwd()), store.grid.own_models
+
+
 def make_moments(experiment: Experiment) -> list[Any]:
     """Moments for all runs that share them."""
     os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
@@ -111,8 +130,9 @@ def forget_old_programs(experiment: Experiment) -> None:
         SHAPES.clear()
 
 
-def introduce(path: str, digest: str) -> dict[str, str]:
+def introduce(path: str, digest: str, code: Code = ("", ())) -> dict[str, str]:
     """What a worker of somebody else's cluster is asked first: whether it sees the store, and what it would run."""
+    import_code(code)
     opened(path, digest)
     return current_versions()
 

@@ -18,7 +18,7 @@ from iclflow.experiment import Experiment
 from iclflow.sweeps.store.protocol import Store
 from iclflow.sweeps.workers.blocks import is_huge
 from iclflow.sweeps.workers.cluster import GONE, PATIENCE, CrewLost, cluster_client, place
-from iclflow.sweeps.workers.tasks import MOST_TRIES, do_run, make_moments, single_thread
+from iclflow.sweeps.workers.tasks import MOST_TRIES, code_of, do_run, make_moments, single_thread
 
 __all__ = ["Crew", "assembled"]
 
@@ -107,8 +107,8 @@ class Cluster:
                 self.huge.add(group)
         self.rounds[run] = self.rounds.get(run, 0) + 1
         key = f"run-{run}-{self.session}-{self.rounds[run]}"
-        arguments = (place(self.store), self.store.digest, run, self.session)
-        future = self.client.submit(do_run, *arguments, self.moments.get(group), key=key, pure=False)
+        arguments = (place(self.store), self.store.digest, run, self.session, self.moments.get(group))
+        future = self.client.submit(do_run, *arguments, code_of(self.store), key=key, pure=False)
         self.given[key] = (run, group, future)
         future.add_done_callback(self.done.put)
 

@@ -1,0 +1,63 @@
+"""Runs and sweeps that version 0.1.0 wrote still open, compare, resume and are probed."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import commands
+import iclflow as icl
+
+pytestmark = pytest.mark.filterwarnings("ignore:lr = 0.1 exceeds")
+OLD = Path(__file__).parent / "fixtures" / "v0.1.0"
+
+
+@pytest.mark.parametrize("name", ["flow", "momentum", "seeds", "mlp"])
+def test_a_run_of_0_1_0_is_the_run_that_its_settings_make_now(name):
+    old = icl.load(OLD / name)
+    assert old.summary["versions"]["iclflow"] == "0.1.0"
+    again = icl.train(**settings_of(old))
+    np.testing.assert_allclose(old.loss.values, again.loss.values, rtol=1e-12)
+    for array, weights in old.final_weights.items():
+        np.testing.assert_allclose(weights, again.final_weights[array], rtol=1e-10, atol=1e-14)
+    assert old.moments is None
+
+
+def settings_of(run):
+    given = {name: getattr(run.training, name) for name in run.training.model_fields_set}
+    return {"task": run.task, "model": run.model, **given}
+
+
+def test_a_run_without_moments_draws_its_sample_again_to_be_compared():
+    old = icl.load(OLD / "seeds")
+    new = icl.train(**settings_of(old))
+    for before, now in zip(icl.compare(old), icl.compare(new), strict=True):
+        np.testing.assert_allclose(before.prediction.levels, now.prediction.levels, rtol=1e-12)
+        np.testing.assert_allclose(before.prediction.drop_times, now.prediction.drop_times, rtol=1e-9)
+    assert [p.algorithm for p in icl.probe(old, shifts=False)] == [p.algorithm for p in icl.probe(new, shifts=False)]
+
+
+@pytest.mark.parametrize(("name", "more"), [("flow", {"time": 5.0}), ("momentum", {"steps": 10})])
+def test_a_run_of_0_1_0_is_resumed(name, more):
+    old = icl.load(OLD / name)
+    longer = icl.resume(old, **more)
+    first = old.loss.sizes["step"]
+    np.testing.assert_array_equal(longer.loss.values[:first], old.loss.values)
+    assert longer.loss.sizes["step"] > first
+
+
+def test_a_sweep_of_0_1_0_opens_and_half_of_one_is_finished(tmp_path, capsys):
+    whole = icl.load(OLD / "sweep")
+    assert whole.status == {"ok": 4}
+    half = tmp_path / "half"
+    shutil.copytree(OLD / "half-sweep", half)
+    assert icl.load(half).status == {"missing": 2, "ok": 2}
+    code, out, err = commands.call(
+        capsys, "sweep", str(OLD / "sweep.toml"), "--out", str(half), "--workers", "0", "--resume"
+    )
+    assert code == 0, err
+    assert "4 of 4 runs are done" in out
+    finished = icl.load(half)
+    for name in ("loss", "final_loss", "drop_times", "plateau_losses"):
+        np.testing.assert_allclose(finished.data[name].values, whole.data[name].values, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Claims can fail: each one's number breaks its bound once something is wrong on purpose."""
+"""Claims can fail: every number exceeds its bound once a deliberate mistake is made."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_quick_claim_holds(name, quiet):
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_every_claim_fails_when_sabotaged(subject, quiet):
-    """One thing wrong on purpose breaks the bound; the claims of a subject share their runs."""
+    """A deliberate mistake breaks the bound; the claims of a subject share their runs."""
     claims = [c for c in CLAIMS.values() if c.measure.__module__.endswith(f".{subject}")]
     assert claims
     unbroken = [c.id for c in claims if c.measure(sabotage=True) <= c.bound]
@@ -69,7 +69,7 @@ def test_an_unknown_claim_is_refused(capsys):
 
 
 def test_the_readme_prints_what_a_fresh_measurement_gives(quiet):
-    """Quick claims again: the same digits where a number is a physical one, rounding where it is rounding."""
+    """Measured again, quick claims give the printed numbers, up to rounding errors."""
     printed = {c["id"]: c for c in json.loads((ROOT / "docs" / "claims.json").read_text())["claims"]}
     readme = (ROOT / "README.md").read_text()
     assert set(printed) == set(CLAIMS)

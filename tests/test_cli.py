@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for bad input, nothing written, no slow import on the way."""
+"""The command line: exit codes, one line for bad input, nothing written, no slow imports."""
 
 import json
 import re
@@ -12,25 +12,12 @@ import iclflow as icl
 from commands import call
 
 SMALL = [
-    "train",
-    "--model",
-    "merged",
-    "--heads",
-    "2",
-    "--dim",
-    "2",
-    "--context",
-    "4",
-    "--samples",
-    "20",
-    "--lr",
-    "0.05",
-    "--steps",
-    "10",
-]
+    "train", "--model", "merged", "--heads", "2", "--dim", "2", "--context", "4", "--samples", "20", "--lr", "0.05",
+    "--steps", "10",
+]  # fmt: skip
 
 
-def test_a_run_is_made_saved_and_told_in_a_line(capsys, tmp_path):
+def test_a_run_is_made_saved_and_reported_in_one_line(capsys, tmp_path):
     code, out, err = call(capsys, *SMALL, "--out", tmp_path / "a")
     assert (code, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'a'}: ok; loss ")
@@ -116,7 +103,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path):
         assert err.count("\n") == 1
 
 
-def test_resume_goes_on_in_place(capsys, tmp_path):
+def test_resume_continues_in_place(capsys, tmp_path):
     call(capsys, *SMALL, "--out", tmp_path / "a")
     assert call(capsys, "train", "--resume", tmp_path / "a", "--steps", 5)[0] == 0
     call(capsys, *SMALL[:-1], 15, "--out", tmp_path / "b")
@@ -171,24 +158,24 @@ def test_help_and_refusals_never_load_jax(arguments):
     assert done.returncode == 0, done.stderr
 
 
-def test_theory_speaks_without_training(capsys):
+def test_theory_prints_predictions_without_training(capsys):
     code, out, _ = call(capsys, "theory", "--json", "--init", 0.001, "--heads", 5)
-    found = json.loads(out)
+    results = json.loads(out)
     assert code == 0
-    np.testing.assert_allclose(found["eigenvalues"], [0.4, 0.3, 0.2, 0.1])
-    np.testing.assert_allclose(found["plateau_losses"], [1, 0.64057971, 0.37737216, 0.2098046, 0.13599507], atol=1e-8)
-    assert found["visited"] == [0, 1, 2, 3, 4]
-    assert found["minimum"] == found["plateau_losses"][-1]
-    assert found["escape_rate"] == pytest.approx(0.16)
-    assert len(found["drop_times"]) == 4
-    assert found["escape_time"] > 0
+    np.testing.assert_allclose(results["eigenvalues"], [0.4, 0.3, 0.2, 0.1])
+    np.testing.assert_allclose(results["plateau_losses"], [1, 0.64057971, 0.37737216, 0.2098046, 0.13599507], atol=1e-8)
+    assert results["visited"] == [0, 1, 2, 3, 4]
+    assert results["minimum"] == results["plateau_losses"][-1]
+    assert results["escape_rate"] == pytest.approx(0.16)
+    assert len(results["drop_times"]) == 4
+    assert results["escape_time"] > 0
 
 
 def test_theory_of_merged_attention_visits_only_the_ends(capsys):
-    found = json.loads(call(capsys, "theory", "--model", "merged", "--json", "--init", "1e-6")[1])
-    assert found["visited"] == [0, 4]
-    assert found["escape_rate"] == pytest.approx(np.sqrt(0.16**2 + 0.09**2 + 0.04**2 + 0.01**2))
-    assert len(found["drop_times"]) == 1
+    results = json.loads(call(capsys, "theory", "--model", "merged", "--json", "--init", "1e-6")[1])
+    assert results["visited"] == [0, 4]
+    assert results["escape_rate"] == pytest.approx(np.sqrt(0.16**2 + 0.09**2 + 0.04**2 + 0.01**2))
+    assert len(results["drop_times"]) == 1
     assert "drop_times" not in json.loads(call(capsys, "theory", "--model", "merged", "--json")[1])
 
 

@@ -7,17 +7,17 @@ from iclflow.comparison.summary import account
 
 
 def test_drops_are_counted_and_theory_is_beside_them():
-    told = account(icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=1e-3, engine="moments"))
-    assert told.drops == [3]
-    assert str(told).startswith("in 3 drops, plateaus within ")
-    assert told.comparisons[0].mean_gap < 1e-3
+    summary = account(icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=1e-3, engine="moments"))
+    assert summary.drops == [3]
+    assert str(summary).startswith("in 3 drops, plateaus within ")
+    assert summary.comparisons[0].mean_gap < 1e-3
 
 
 def test_many_seeds_give_a_range(quiet):
     run = icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=1e-2, lr=0.2, steps=2000, seeds=3)
-    told = account(run)
-    assert len(told.drops) == 3
-    assert f"in {min(told.drops)}" in str(told)
+    summary = account(run)
+    assert len(summary.drops) == 3
+    assert f"in {min(summary.drops)}" in str(summary)
 
 
 def test_where_there_is_no_theory_it_says_why(quiet):

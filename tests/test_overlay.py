@@ -76,8 +76,8 @@ def test_without_a_rate_files_are_compared_step_by_step(files):
 def test_the_command_prints_distances_and_leaves_a_figure(files, monkeypatch, capsys):
     monkeypatch.chdir(files)
     assert app(["compare", "run", "shifted.csv", "--json"], exit_on_error=False) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["distances"][-1]["reference"] == "run"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["distances"][-1]["reference"] == "run"
     assert (files / "comparison.pdf").stat().st_size > 1000
     with pytest.raises(BadInput, match="--overwrite"):
         app(["compare", "run"], exit_on_error=False)

@@ -1,4 +1,4 @@
-"""The public code's command runs as it stands: flags, abbreviations, conventions, files."""
+"""The command of the public code runs unchanged: flags, abbreviations, conventions, files."""
 
 import subprocess
 import sys
@@ -39,25 +39,27 @@ def test_published_commands_are_understood_and_named(line):
 
 def test_its_conventions_are_kept():
     args = parser().parse_args(["--model", "attnS", "--head", "3", "--rank", "2", "--seed", "7"])
-    told = experiment_of(args).flat()
+    settings = experiment_of(args).flat()
     expected = {
         "model": "separate", "heads": 3, "rank": 2, "dim": 4, "context": 31, "normalize": "none", "prefix_loss": False,
         "spectrum": "linear", "basis": "random", "init_law": "public", "init": 0.01, "whiten": True, "samples": 5000,
         "steps": 6000, "lr": 0.001, "seed": 7, "task_seed": 7, "optimizer": "sgd", "batch": None,
     }  # fmt: skip
-    assert {name: told[name] for name in expected} == expected
+    assert {name: settings[name] for name in expected} == expected
     varied = experiment_of(parser().parse_args(["--vary_len", "--white_cov"])).flat()
     assert (varied["prefix_loss"], varied["normalize"], varied["spectrum"]) == (True, "tokens", "white")
 
 
-def test_it_writes_one_loss_an_epoch_that_training_gives_too(tmp_path, monkeypatch, capsys):
+def test_it_writes_one_loss_per_epoch_as_training_gives_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     line = "--model attnM --head 2 --init 0.1 --epoch 301 --lr 0.005 --trainset 200"
     assert run(line) == 0
     [file] = tmp_path.iterdir()
     losses = np.loadtxt(file)
-    told = experiment_of(parser().parse_args(line.split()))
-    twin = icl.train(told.task, told.model, samples=200, init=0.1, init_law="public", lr=0.005, steps=300, seed=10)
+    experiment = experiment_of(parser().parse_args(line.split()))
+    twin = icl.train(
+        experiment.task, experiment.model, samples=200, init=0.1, init_law="public", lr=0.005, steps=300, seed=10
+    )
     assert losses.shape == (301,)
     np.testing.assert_allclose(losses, twin.loss.values, rtol=1e-12)
     assert "Epoch [0/301], Loss: " in capsys.readouterr().out
@@ -93,7 +95,7 @@ def test_show_leaves_a_figure_where_there_is_no_screen(tmp_path, monkeypatch):
     assert file.suffix == ".png"
 
 
-def test_a_former_file_of_the_same_name_is_kept(tmp_path, monkeypatch):
+def test_an_earlier_file_of_the_same_name_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for init in ("0.1", "0.2", "0.3"):
         assert run(f"--head 2 --epoch 10 --trainset 100 --init {init}") == 0
@@ -124,9 +126,9 @@ def test_a_former_file_of_the_same_name_is_kept(tmp_path, monkeypatch):
 def test_mistakes_are_one_line_and_exit_2(line, word, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(line) == 2
-    said = capsys.readouterr().err
-    assert word in said
-    assert len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert word in error
+    assert len(error.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Runs on disk: whole or absent, exact, and never replaced unasked."""
+"""Runs on disk: complete or absent, exact, and never replaced unless asked."""
 
 import json
 import shutil

@@ -105,9 +105,9 @@ def test_resuming_many_seeds_keeps_them_apart(quiet):
 
 def test_resume_asks_for_the_right_measure(quiet):
     descent = icl.train(TASK, icl.Merged(heads=2), **SMALL)
-    with pytest.raises(icl.BadInput, match="steps: says how much further"):
+    with pytest.raises(icl.BadInput, match="steps: says how much longer"):
         icl.resume(descent, time=5.0)
-    with pytest.raises(icl.BadInput, match="time: says how much further"):
+    with pytest.raises(icl.BadInput, match="time: says how much longer"):
         icl.resume(icl.train(TASK, icl.Merged(heads=2), time=1.0))
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong, one class a kind, each with the exit code the command line gives it."""
+"""What can go wrong, one class per kind, each with the exit code that the command line gives it."""
 
 __all__ = ["BadInput", "DamagedStore", "IclflowError", "NoRoom"]
 

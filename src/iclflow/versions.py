@@ -9,12 +9,16 @@ PACKAGES = ("iclflow", "jax", "jaxlib", "diffrax", "optax", "numpy", "scipy", "x
 
 
 def versions() -> dict[str, str]:
-    found = {name: metadata.version(name) for name in PACKAGES}
-    return {**found, "python": platform.python_version()}
+    """Of this package and of those whose arithmetic it uses."""
+    return {**{name: metadata.version(name) for name in PACKAGES}, "python": platform.python_version()}
 
 
 def cite() -> str:
-    """BibTeX of the paper whose system this is, and of this program. Also printed."""
+    """Print what to cite.
+
+    Returns:
+        BibTeX of the paper whose system this is, and of this program.
+    """
     text = f"""\
 @inproceedings{{zhang2025training,
   title     = {{Training Dynamics of In-Context Learning in Linear Attention}},

@@ -11,7 +11,7 @@ from iclflow.data.features import features
 from iclflow.data.moments import Moments
 from iclflow.data.population import population_moments
 from iclflow.data.sampled import sampled_moments
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import Law, Sample, as_array
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models.initial import initial_weights
@@ -56,7 +56,7 @@ def test_population_loss_lies_within_five_standard_errors_of_monte_carlo(options
     model = icl.Merged(heads=3)
     part = take(model, weights_for(model, task), task, "all")
     theta = np.asarray(moments.fold(model.theta(part)))
-    data = gathered(Sample(Law.of(task), 60_000, (9,), whiten=False))
+    data = as_array(Sample(Law.of(task), 60_000, (9,), whiten=False))
     errors = per_sequence_products(data, task, theta, normalize)
     exact = float(MomentLoss(moments, (), None, model).loss(part))
     assert abs(errors.mean() - exact) < 5 * errors.std() / np.sqrt(len(errors))
@@ -66,7 +66,7 @@ def test_population_loss_lies_within_five_standard_errors_of_monte_carlo(options
 def test_every_population_entry_lies_within_six_standard_errors(options):
     task = icl.Task(dim=2, context=4, task_seed=1, **{k: v for k, v in options.items() if k != "task_spectrum"})
     exact = population_moments(task, "context", "all")
-    data = gathered(Sample(Law.of(task), 40_000, (2,), whiten=False))
+    data = as_array(Sample(Law.of(task), 40_000, (2,), whiten=False))
     if task.prefix_loss:
         pytest.skip("the loss test covers prefixes; their entries are averages of correlated ones")
     psi = features(data[:, :-1], data[:, -1, :2], "all") / task.context
@@ -127,7 +127,7 @@ def test_sampled_moments_give_the_slow_twins_loss():
         weights = weights_for(model, task)
         moments = sampled_moments(sample, "tokens", task.prefix_loss, "all")
         value = float(MomentLoss(moments, (), None, model).loss(take(model, weights, icl.Task(dim=2), "all")))
-        slow = twin.loss(weights, gathered(sample), 2, "tokens", prefix_loss=task.prefix_loss)
+        slow = twin.loss(weights, as_array(sample), 2, "tokens", prefix_loss=task.prefix_loss)
         assert value == pytest.approx(slow, rel=1e-12)
 
 

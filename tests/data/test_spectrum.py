@@ -1,4 +1,4 @@
-"""Covariances are what their names say."""
+"""Covariances agree with the definitions of their spectra."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ import iclflow as icl
 import twin
 from iclflow.config import Task, Training
 from iclflow.data.sampled import sampled_moments
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import Law, Sample, as_array
 from iclflow.data.spectrum import covariances
 from iclflow.engines.minimum import stable_step
 from iclflow.engines.moment_loss import MomentLoss
@@ -88,7 +88,7 @@ def test_hand_written_gradients_match_automatic_ones(number):
     mask = vector_mask(model, task, blocks) if settings["freeze_vectors"] else None
     moments = sampled_moments(sample, task.normalize, task.prefix_loss, blocks)
     by_moments = MomentLoss(moments, (), mask, model)
-    by_tokens = TokenLoss(weights, gathered(sample), (), mask, model, task)
+    by_tokens = TokenLoss(weights, as_array(sample), (), mask, model, task)
     value, gradient = by_moments.loss_and_gradient(part)
     leaves = jax.tree.map(jnp.asarray, part)
     automatic = jax.jit(jax.grad(lambda w: by_moments.loss(w)))(leaves)
@@ -116,7 +116,7 @@ TWINS = [
 @pytest.mark.parametrize(("kind", "sizes", "options"), TWINS)
 def test_engines_repeat_the_slow_twin(kind, sizes, options, quiet):
     model, task = KNOWN[kind](**sizes), icl.Task(dim=2, context=3, **options)
-    sequences = gathered(Sample(Law.of(task), 5, (3,), whiten=True))
+    sequences = as_array(Sample(Law.of(task), 5, (3,), whiten=True))
     run_on = lambda engine: icl.train(
         icl.Task(normalize=task.normalize, prefix_loss=task.prefix_loss, out_dim=task.out_dim),
         model, data=sequences, init=0.4, init_law="random", lr=0.2, steps=12, seed=5, engine=engine,

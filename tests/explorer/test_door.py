@@ -1,4 +1,4 @@
-"""The door stays shut for strangers, and no request breaks the server or leaks a file."""
+"""Foreign requests are refused, and no request breaks the server or leaks a file."""
 
 import http.client
 import json
@@ -35,7 +35,7 @@ ROUTES = ["/", "/_dash-layout", "/_dash-dependencies", "/assets/explorer.js", "/
 
 
 class Idle(Jobs):
-    """Takes every job and works on none: the door is what is tested."""
+    """Accepts every job without simulating it."""
 
     def work(self, job):
         job.done = True
@@ -142,8 +142,8 @@ def body(values, output="..loss.figure...theory.data..", changed="heads.value"):
 
 
 def known_output(client) -> str:
-    found = client.get("/_dash-dependencies", headers=HOME).get_json()
-    return next(d["output"] for d in found if "python.children" in d["output"])
+    callbacks = client.get("/_dash-dependencies", headers=HOME).get_json()
+    return next(d["output"] for d in callbacks if "python.children" in d["output"])
 
 
 def test_five_hundred_nonsense_parameter_sets_never_break_it(client):
@@ -181,9 +181,9 @@ def test_what_the_controls_say_is_answered_with_theory(client):
     answer = client.post(
         "/_dash-update-component", json=body(control_values(state), known_output(client)), headers=HOME
     )
-    told = json.loads(answer.data)["response"]
-    assert told["command"]["children"] == state.command()
-    assert "2 of" not in told["note-heads"]["children"]
+    response = json.loads(answer.data)["response"]
+    assert response["command"]["children"] == state.command()
+    assert "2 of" not in response["note-heads"]["children"]
 
 
 def test_ctrl_c_stops_at_once_even_while_shapes_are_being_compiled():

@@ -84,7 +84,7 @@ def seeds_on(page) -> list[dict]:
 
 
 def move(page, name: str, value) -> None:
-    """As a person would: the value is set and the browser told."""
+    """Set a value and notify the browser, as a person who moves the slider does."""
     page.evaluate(
         """([id, value]) => {
             const input = document.getElementById(id);
@@ -191,7 +191,7 @@ def test_the_keyboard_is_enough(page, address):
 
 
 def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
-    state = State(seeds=1, log_init=-3)
+    state = State(seeds=1, log_init=-3.0)
     open_state(page, address, state)
     move(page, "cursor", 0)
     until(page, "document.querySelector('#sentence').textContent.startsWith('plateau 1 of 5')")

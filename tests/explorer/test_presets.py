@@ -46,5 +46,5 @@ def test_a_preset_trains_to_the_curve_of_its_figure(table, name):
 
 @pytest.mark.parametrize("name", THEORIES)
 def test_a_preset_predicts_the_curve_of_its_figure(table, name):
-    rows, found = table(*THEORIES[name]), theory_view(PRESETS[name]).prediction
-    np.testing.assert_allclose(found.loss(rows["time"].values), rows["theory"], atol=1e-12)
+    rows, prediction = table(*THEORIES[name]), theory_view(PRESETS[name]).prediction
+    np.testing.assert_allclose(prediction.loss(rows["time"].values), rows["theory"], atol=1e-12)

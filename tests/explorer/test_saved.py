@@ -1,4 +1,4 @@
-"""Saved runs and sweeps are shown read only, by number, and nothing outside the directory is."""
+"""Saved runs and sweeps are shown read only, by number, and nothing outside the directory is shown."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_numbers_that_name_nothing_show_nothing(place, number):
     assert Saved(place).show(number) is None
 
 
-def test_a_damaged_run_is_told_not_shown(place, tmp_path):
+def test_a_damaged_run_is_reported_not_shown(place, tmp_path):
     import shutil
 
     shutil.copytree(place / "one", tmp_path / "bad")

@@ -55,9 +55,9 @@ def test_the_command_and_the_python_are_the_run_on_screen(name):
     state = PRESETS[name]
     words = shlex.split(state.command())
     assert words[:2] == ["iclflow", "train"]
-    told = dict(zip((w[2:].replace("-", "_") for w in words[2::2]), words[3::2], strict=True))
+    flags = dict(zip((w[2:].replace("-", "_") for w in words[2::2]), words[3::2], strict=True))
     wanted = state.experiment()
-    assert inputs_from_flat(told).experiment == wanted
+    assert inputs_from_flat(flags).experiment == wanted
     names: dict = {}
     code = state.python().replace("icl.train(", "dict(").replace("task, model, ", "a=task, b=model, ")
     code = code.replace("icl.compare(run)", "")
@@ -154,7 +154,7 @@ def test_a_large_sample_is_known_to_take_long():
 )
 def test_the_sentence_says_what_happens(model, gains, places, words):
     drops, most = np.array([1.0, 7.0, 9.0]), min(places, 4)
-    assert sentence(model == "separate", 5.0, np.array(gains), most, drops) == words
+    assert sentence(model == "separate", 5.0, np.array(gains, float), most, drops) == words
 
 
 def test_theory_is_there_where_there_is_one_and_says_why_not_elsewhere():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import Law, Sample, as_array
 from iclflow.data.spectrum import covariances
 from iclflow.models import equivalence
 from iclflow.models.initial import initial_weights
@@ -37,7 +37,7 @@ def descend(loss, weights):
 
 
 def sampled_loss(networks_output):
-    z, y = cubic(gathered(Sample(Law.of(TASK), 200, (0, 1))))
+    z, y = cubic(as_array(Sample(Law.of(TASK), 200, (0, 1))))
     return lambda w: jnp.mean((jax.vmap(lambda one: networks_output(w, one))(z) - y) ** 2)
 
 
@@ -75,7 +75,7 @@ def test_outputs_agree(case):
     model, to_network, output = CASES[case]
     weights = draw(model)
     network = jax.tree.map(jnp.asarray, to_network(weights))
-    sequences = gathered(Sample(Law.of(TASK), 10, (5,)))
+    sequences = as_array(Sample(Law.of(TASK), 10, (5,)))
     for sequence, z in zip(sequences, cubic(sequences)[0], strict=True):
         hidden = np.array(sequence)
         hidden[-1, 3] = 0

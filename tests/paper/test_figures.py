@@ -1,4 +1,4 @@
-"""Every figure of the paper draws on its fast preset, with theory as near as that preset allows."""
+"""Every figure of the paper can be drawn with its fast preset, and theory is as close as that preset allows."""
 
 import tomllib
 
@@ -10,7 +10,7 @@ from iclflow.experiment import Experiment
 from iclflow.paper import NAMES, figure_module
 from iclflow.paper.work import as_toml
 
-FAST_BOUNDS = {  # of the headline gap; the full preset's are in the report
+FAST_BOUNDS = {  # of the first gap; the report shows those of the full preset
     "abrupt-drop": 5e-4,
     "white-time-course": 1e-9,
     "saddle-to-saddle": 0.1,

@@ -1,4 +1,4 @@
-"""The page opens from disk in a real browser, shows every figure, and asks nobody for anything."""
+"""The report opens from disk in a real browser, shows every figure, and sends no network request."""
 
 import json
 
@@ -6,43 +6,43 @@ import pytest
 
 from browser import needs_browser, open_browser
 from iclflow.paper import NAMES, folder
+from iclflow.paper.outcomes import Outcome, Reproduction
 from iclflow.paper.report import write_report
-from iclflow.paper.runner import Outcome, Reproduction
 
 PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="100"><rect width="300" height="100"/></svg>'
-NASTY = '<script>window.caught = true</script>"&'
+MARKUP = '<script>window.caught = true</script>"&'
 
 
 @pytest.fixture
 def page(tmp_path):
-    """A report of three figures whose words try to be markup, one failed figure and two claims."""
+    """A report of three figures whose texts contain markup, one failed figure and two claims."""
     folder.open_folder(tmp_path)
-    whole = Reproduction(tmp_path, seconds=1.0)
+    reproduction = Reproduction(tmp_path, seconds=1.0)
     for name in NAMES[:3]:
         facts = {
-            "title": f"Title of {name}", "see": f"See {NASTY}", "source": "Fig. 0", "seconds": 1.5, "versions": {},
+            "title": f"Title of {name}", "see": f"See {MARKUP}", "source": "Fig. 0", "seconds": 1.5, "versions": {},
             "gaps": [{"what": "gap", "measured": 0.00123}], "runs": {"a": {"seed": 3, "seeds": 2}},
         }  # fmt: skip
         write = lambda where, name=name: (where / f"{name}.svg").write_text(PICTURE)
         record = folder.keep(tmp_path, ("figures", name), False, facts, write)
-        whole.outcomes.append(Outcome(("figures", name), record))
-    whole.outcomes.append(Outcome(("figures", NAMES[3]), None, error=f"ValueError: {NASTY}"))
+        reproduction.outcomes.append(Outcome(("figures", name), record))
+    reproduction.outcomes.append(Outcome(("figures", NAMES[3]), None, error=f"ValueError: {MARKUP}"))
     claim = {"id": "a", "statement": "It holds.", "source": "Eq. 1", "quantity": "error", "seeds": "none"}
     claims = [
         {**claim, "measured": 0.5, "bound": 1.0, "status": "pass"},
         {**claim, "id": "b", "measured": 2.0, "bound": 1.0, "status": "fail"},
     ]
-    whole.outcomes.append(Outcome(("claims", "x"), {"claims": claims, "seconds": 1.0}))
-    write_report(whole)
+    reproduction.outcomes.append(Outcome(("claims", "x"), {"claims": claims, "seconds": 1.0}))
+    write_report(reproduction)
     return tmp_path / "index.html"
 
 
 @needs_browser
-def test_the_page_opens_from_disk_whole_and_alone(page):
+def test_the_page_opens_from_disk_complete_and_without_the_network(page):
     with open_browser() as browser:
         tab = browser.new_page()
-        asked, complaints = [], []
-        tab.on("request", lambda request: asked.append(request.url.split(":")[0]))
+        schemes, complaints = [], []
+        tab.on("request", lambda request: schemes.append(request.url.split(":")[0]))
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.goto(page.as_uri())
@@ -62,7 +62,7 @@ def test_the_page_opens_from_disk_whole_and_alone(page):
     assert overflow, "the page is wider than the window"
     assert verdicts == ["pass", "fail"]
     assert broken == 0
-    assert set(asked) <= {"file", "data"}
+    assert set(schemes) <= {"file", "data"}
     assert complaints == []
 
 

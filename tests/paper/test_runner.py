@@ -1,4 +1,4 @@
-"""What is made stays made: reuse, resumption after kill -9, and refusals that leave everything as it was."""
+"""Finished pieces are kept: reuse, resumption after kill -9, and refusals that change nothing."""
 
 import json
 import os
@@ -45,16 +45,16 @@ def contents(where: Path) -> dict[str, tuple[bytes, int]]:
     return {str(f.relative_to(where)): (f.read_bytes(), f.stat().st_mtime_ns) for f in where.rglob("*") if f.is_file()}
 
 
-def test_a_figure_leaves_pictures_numbers_settings_and_its_gap(made):
+def test_a_figure_has_pictures_numbers_settings_and_its_gap(made):
     where = made / "figures" / QUICK
     names = {f.name for f in where.iterdir()}
     assert {f"{QUICK}.{kind}" for kind in IMAGES} | {f"{QUICK}.csv", "p-0.toml", "p-0.6.toml", "piece.json"} == names
     assert json.loads((where / "piece.json").read_text())["gaps"][0]["measured"] < 0.1
 
 
-def test_what_is_there_is_used_again_and_a_damaged_piece_is_not(copy):
+def test_a_finished_piece_is_used_again_and_a_damaged_one_is_not(copy):
     before = contents(copy / "figures")
-    assert "as before" in command(copy, QUICK).stdout
+    assert "cached" in command(copy, QUICK).stdout
     assert contents(copy / "figures") == before
     (copy / "figures" / QUICK / f"{QUICK}.csv").write_text("1,2,3\n")
     assert folder.finished(copy, ("figures", QUICK), fast=True) is None
@@ -73,7 +73,7 @@ def test_a_change_of_the_program_makes_a_piece_anew_and_of_another_figure_does_n
     assert folder.finished(copy, ("figures", QUICK), fast=True) is None
 
 
-def test_killed_half_way_it_goes_on_and_leaves_no_process(tmp_path):
+def test_after_a_kill_it_resumes_and_leaves_no_process(tmp_path):
     out, names = tmp_path / "results", (QUICK, "rank-weights")
     line = [sys.executable, "-m", "iclflow", "reproduce", *names, "--fast", "--workers", "1", "--out", str(out)]
     parent = subprocess.Popen(line, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -87,7 +87,7 @@ def test_killed_half_way_it_goes_on_and_leaves_no_process(tmp_path):
     first = contents(out / "figures" / QUICK)
     done = command(out, *names)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("as before") == 1
+    assert done.stdout.count("cached") == 1
     assert contents(out / "figures" / QUICK) == first
     assert not leftover.exists()
     assert (out / "index.html").exists()
@@ -145,12 +145,12 @@ def test_a_second_writer_is_refused(copy):
         reproduce(QUICK, out=copy, fast=True)
 
 
-def test_a_figure_that_fails_is_told_and_the_others_are_made(copy, monkeypatch):
+def test_a_figure_that_fails_is_reported_and_the_others_are_made(copy, monkeypatch):
     monkeypatch.setattr(iclflow.paper, "NAMES", (*iclflow.paper.NAMES, "broken"))
     monkeypatch.setattr("iclflow.paper.runner.NAMES", iclflow.paper.NAMES)
     monkeypatch.setattr(folder, "source_hash", lambda name: "")
-    whole = reproduce("broken", out=copy, fast=True)
-    assert [outcome.piece for outcome in whole.failed] == [("figures", "broken")]
+    reproduction = reproduce("broken", out=copy, fast=True)
+    assert [outcome.piece for outcome in reproduction.failed] == [("figures", "broken")]
     assert "broken" in (copy / "index.html").read_text()
 
 

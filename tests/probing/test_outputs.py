@@ -11,7 +11,7 @@ from iclflow.data.spectrum import covariances
 from iclflow.models.reduced import coefficients, effective_matrix
 from iclflow.probing.contexts import draw, read_contexts
 from iclflow.probing.outputs import fitted_matrix, outputs
-from iclflow.probing.scene import described_by, scene_of
+from iclflow.probing.setting import described_by, setting_of
 from iclflow.probing.subject import read_subject
 from iclflow.theory.algorithm import plateau_matrix
 
@@ -21,8 +21,8 @@ TASK = icl.Task(dim=3, context=20, label_noise=0.1)
 def test_final_weights_of_other_implementations_agree_with_a_direct_computation(golden):
     """[`effective-matrix`] Predictions of a few sequences, and three distances on all of them, by explicit loops."""
     subject = read_subject(str(golden.path), None, None, None)
-    scene, meta = scene_of(subject), golden.meta
-    found = outputs(subject, scene.contexts).predictions[-1]
+    setting, meta = setting_of(subject), golden.meta
+    found = outputs(subject, setting.contexts).predictions[-1]
     sequences, weights, dim = golden.arrays["sequences"], golden.weights("final_weights."), meta["dim"]
     some = range(0, len(sequences), max(1, len(sequences) // 6))
     for p in some:

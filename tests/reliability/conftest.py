@@ -1,4 +1,4 @@
-"""Figures that the harness measured, told at the end of the session."""
+"""Figures that the harness measured, reported at the end of the session."""
 
 import pytest
 

@@ -132,10 +132,10 @@ def fingerprint(store: Store, run: int) -> str:
     record, wrong = store.damage(run)
     if wrong is not None or record is None:
         raise DamagedStore(wrong or f"run {run} has no manifest")
-    told = hashlib.sha256(repr((record["status"], record["why"], record["config"])).encode())
+    content = hashlib.sha256(repr((record["status"], record["why"], record["config"])).encode())
     for name in store.names:
-        told.update(store.chunk(name, run).read_bytes())
-    return told.hexdigest()
+        content.update(store.chunk(name, run).read_bytes())
+    return content.hexdigest()
 
 
 def whole(path: Path) -> bool:

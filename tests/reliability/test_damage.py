@@ -136,5 +136,5 @@ def test_a_store_without_any_description_is_damaged_beyond_repair(store):
     for name, content in contents.items():
         (store / name).write_bytes(content)
     assert code == 3
-    assert "neither sweep.json nor its copy is whole" in err
+    assert "neither sweep.json nor its copy is intact" in err
     assert err.count("\n") == 1

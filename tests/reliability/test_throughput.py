@@ -1,4 +1,4 @@
-"""How many runs a second, and what a second worker adds."""
+"""How many runs per second, and what a second worker adds."""
 
 import time
 
@@ -23,7 +23,7 @@ init = 1e-6
 
 
 def rate(tmp_path, workers: int, seeds: int) -> float:
-    """Runs a second once everybody is at work: from the first tenth of the commits to the last."""
+    """Runs per second once all workers are busy: from the first tenth of the commits to the last."""
     (tmp_path / "f.toml").write_text(FIGURE_1.format(seeds=seeds))
     path = tmp_path / f"s{workers}"
     assert run("sweep", tmp_path / "f.toml", "--out", path, "--workers", workers, timeout=600)[0] == 0

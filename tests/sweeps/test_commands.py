@@ -129,7 +129,7 @@ def test_status_in_words_and_as_json(done, capsys):
 def test_check_is_silent_on_a_sound_store_and_says_three_on_a_gap(done, capsys):
     code, out, err = call(capsys, "sweep", "check", done)
     assert (code, err) == (0, "")
-    assert out == f"{done}: all 4 runs are whole\n"
+    assert out == f"{done}: all 4 runs are intact\n"
     (done / "runs" / "000001.json").unlink()
     code, out, _ = call(capsys, "sweep", "check", done)
     assert code == 3

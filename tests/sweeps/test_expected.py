@@ -1,4 +1,4 @@
-"""What theory lays over the runs of a sweep."""
+"""What theory predicts for the runs of a sweep."""
 
 import numpy as np
 import pytest
@@ -28,5 +28,4 @@ def test_theory_says_nothing_of_other_rules_than_descent(optimizer):
     ],
 )
 def test_no_more_directions_are_expected_than_there_are_and_than_heads_have_room_for(model, count):
-    found = expected_quantity(Experiment.from_flat({**BASE, **model}), "components", None)
-    assert found == count
+    assert expected_quantity(Experiment.from_flat({**BASE, **model}), "components", None) == count

@@ -6,6 +6,8 @@ import pytest
 import iclflow as icl
 from iclflow.data.sampled import sampled_moments
 from iclflow.experiment import Experiment
+from iclflow.sweeps.store.protocol import Store
+from iclflow.sweeps.sweep_file import grid_from
 from iclflow.sweeps.workers import blocks, map_reduce, sharing
 from iclflow.sweeps.workers.workers import Cluster
 from iclflow.training.plan import Plan
@@ -20,7 +22,7 @@ def huge(samples: int, **more) -> Experiment:
 @pytest.mark.parametrize("more", [{}, {"whiten": False}, {"icl_fraction": 0.5}, {"label_noise": 0.3, "out_dim": 2}])
 def test_blocks_add_up_to_one_walk_over_the_sample(more):
     experiment = huge(9 * blocks.BLOCK * 8192 // 8 + 5, **more)  # a little more than a block, the last chunk short
-    mine = map_reduce.moments_here(experiment, "all")
+    mine = map_reduce.huge_moments(map_reduce.at_once, experiment, "all")
     plan = Plan(experiment)
     whole = sampled_moments(plan.samples(4)[0], "context", False, "all")
     for name in ("left", "cross", "power"):
@@ -32,7 +34,7 @@ def test_the_order_in_which_blocks_are_computed_changes_no_bit(monkeypatch):
     monkeypatch.setattr(map_reduce, "FAN", 3)
     monkeypatch.setattr(map_reduce, "block_count", lambda samples: -(-samples // 8192))
     experiment = huge(8 * 8192 + 100)
-    straight = map_reduce.moments_here(experiment, "all")
+    straight = map_reduce.huge_moments(map_reduce.at_once, experiment, "all")
     shuffled = late(map_reduce.huge_moments(Promise, experiment, "all"), np.random.default_rng(0))
     np.testing.assert_array_equal(straight.left, shuffled.left)
     np.testing.assert_array_equal(straight.cross, shuffled.cross)
@@ -45,11 +47,11 @@ def test_branches_of_blocks_add_up_in_the_same_tree_level_by_level(count, monkey
     monkeypatch.setattr(map_reduce, "MANY", 9)
     tasks = []
     submit = lambda function, *arguments: tasks.append(function) or function(*arguments)
-    found = map_reduce.summed(submit, count, one_number)
+    total = map_reduce.summed(submit, count, one_number)
     parts = [one_number(i) for i in range(count)]
     while len(parts) > 1:
         parts = [map_reduce.added(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
-    np.testing.assert_array_equal(found.tokens, parts[0].tokens)
+    np.testing.assert_array_equal(total.tokens, parts[0].tokens)
     leaves = tasks.count(map_reduce.added_blocks)
     assert leaves == (count if count <= 9 else -(-count // 3))
 
@@ -105,15 +107,14 @@ def test_a_run_on_a_huge_sample_does_not_depend_on_the_number_of_workers(tmp_pat
 
 
 def test_no_more_than_two_huge_groups_are_out_at_a_time(tmp_path):
-    crew = Cluster(None, None, "session", 8, ours=True)
-    crew.promise = lambda experiment: None
-    crew.huge = {"a", "b"}
-    crew.given = {"1": (0, "a", None)}
-    assert crew.takes("c", huge(10**8))
-    crew.given["2"] = (1, "b", None)
-    assert not crew.takes("c", huge(10**8))
-    assert crew.takes("a", huge(10**8))
-    assert crew.takes("d", huge(1000))
+    workers = Cluster(None, Store(tmp_path, grid_from({}), "digest", {}), "session", 8, ours=True)
+    workers.huge = {"a", "b"}
+    workers.given = {"1": (0, "a", None)}
+    assert workers.takes("c", huge(10**8))
+    workers.given["2"] = (1, "b", None)
+    assert not workers.takes("c", huge(10**8))
+    assert workers.takes("a", huge(10**8))
+    assert workers.takes("d", huge(1000))
 
 
 def test_memory_of_a_huge_sample_is_that_of_one_chunk():

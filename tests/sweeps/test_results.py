@@ -84,7 +84,7 @@ def test_runs_that_share_data_share_the_moments(tmp_path):
     sharing.KEPT.things.clear()
     before = sharing.KEPT.made
     icl.sweep(grid, tmp_path / "s", workers=0)
-    assert sharing.KEPT.made - before == 2  # one a seed, not one a run
+    assert sharing.KEPT.made - before == 2  # one per seed, not one per run
     assert max(len(sharing.KEPT.things), 1) <= sharing.MOST
 
 

@@ -1,4 +1,4 @@
-"""What a sweep says of itself: an estimate before, the rate and the time left on the way, nothing when not asked."""
+"""What a sweep reports: an estimate before it starts, rate and remaining time while it runs, nothing if not asked."""
 
 import time
 from collections import Counter
@@ -82,10 +82,10 @@ def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
 
 def test_the_estimate_counts_runs_datasets_and_bytes():
     grid = grid_from({"seeds": 10, "base": BASE, "axes": {"init": [0.1, 0.2, 0.3]}})
-    found = estimate(grid, 2)
-    assert (found.runs, found.datasets) == (30, 10)
-    assert found.disk == 30 * (4096 + 4096 + 8192)
-    assert estimate(grid, 1).seconds > found.seconds > estimate(grid, 2, runs=3).seconds
+    total = estimate(grid, 2)
+    assert (total.runs, total.datasets) == (30, 10)
+    assert total.disk == 30 * (4096 + 4096 + 8192)
+    assert estimate(grid, 1).seconds > total.seconds > estimate(grid, 2, runs=3).seconds
     assert disk_bytes(grid_from({"seeds": 10, "base": BASE, "summary": True}), 10) == 10 * 8192
     population = grid_from({"seeds": 10, "axes": {"rank": [1, 2]}})
     assert estimate(population, 1).datasets == 1

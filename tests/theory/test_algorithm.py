@@ -65,8 +65,8 @@ def test_one_step_of_descent_beats_three_learned_components():
     step, loss = algorithm.one_step_descent(TASK)
     assert loss == pytest.approx(0.2029, abs=5e-5)
     assert loss < plateau_losses(TASK)[3]
-    scene = landscape(TASK)
-    around = [scene.loss(eta * np.eye(4)) for eta in (step, 0.99 * step, 1.01 * step)]
+    L = landscape(TASK)
+    around = [L.loss(eta * np.eye(4)) for eta in (step, 0.99 * step, 1.01 * step)]
     assert around[0] == pytest.approx(loss, rel=1e-12)
     assert min(around[1:]) > loss
     beta, x, w = sampled(TASK, 60_000, seed=9)

@@ -100,14 +100,14 @@ def test_large_weights_follow_the_frozen_kernel(R, H, scale):
 def test_the_mean_curve_is_a_sum_of_exponentials_in_the_eigenbasis():
     """[`lazy-loss`] The printed sum over pairs of directions, term by term."""
     lam, N = np.array([0.4, 0.3, 0.2, 0.1]), 31
-    scene = landscape(TASK.replace(basis="identity"))
+    L = landscape(TASK.replace(basis="identity"))
     start = np.random.default_rng(0).standard_normal((4, 4))
     m = np.outer((1 + 1 / N) * lam**2 + lam / N, lam)
     gap = start - np.diag(1 / (lam + (lam + 1) / N))
     time = np.linspace(0, 20, 30)
     expected = 0.13599507159802526 + (m * gap**2 * np.exp(-2 * 3.0 * m * time[:, None, None])).sum((1, 2))
-    np.testing.assert_allclose(lazy.frozen_loss(scene, 3.0, start, time), expected, rtol=1e-10)
-    assert lazy.frozen_loss(scene, 3.0, start, time)[0] == pytest.approx(scene.loss(start), rel=1e-10)
+    np.testing.assert_allclose(lazy.frozen_loss(L, 3.0, start, time), expected, rtol=1e-10)
+    assert lazy.frozen_loss(L, 3.0, start, time)[0] == pytest.approx(L.loss(start), rel=1e-10)
 
 
 @pytest.mark.parametrize("R", [0, 2])

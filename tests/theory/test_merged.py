@@ -59,12 +59,12 @@ def crossing(time, loss, level):
 def test_flow_is_minus_half_the_gradient_of_the_loss():
     """[`merged-flow`] Central differences of the summed loss over outputs in every weight."""
     for task in (TASK, SKEW, SKEW.replace(out_dim=3)):
-        scene = landscape(task)
+        L = landscape(task)
         v, U = random_start(1.0, 1, heads=2, dim=task.dim)
-        dv, dU = merged.flow(scene, v, U)
+        dv, dU = merged.flow(L, v, U)
 
-        def total(w, scene=scene, shape=U.shape):
-            return scene.outputs * scene.loss(merged.effective(scene, w[:2], w[2:].reshape(shape)))
+        def total(w, L=L, shape=U.shape):
+            return L.outputs * L.loss(merged.effective(L, w[:2], w[2:].reshape(shape)))
 
         w, h = np.r_[v, U.ravel()], 1e-6
         numeric = [-(total(w + h * e) - total(w - h * e)) / (4 * h) for e in np.eye(len(w))]
@@ -82,10 +82,10 @@ def test_inner_products_of_heads_minus_products_of_values_never_change():
 
 def test_the_minimum_is_eq_11_and_no_step_lowers_it():
     """[`merged-minimum`] The paper's form; the force vanishes, also when covariances do not commute."""
-    scene = landscape(TASK)
+    L = landscape(TASK)
     expected = np.linalg.inv(np.diag(LAM) + (np.diag(LAM) + np.eye(4)) / N)
-    np.testing.assert_allclose(merged.minimiser(scene), expected, rtol=1e-12, atol=1e-14)
-    assert merged.lowest_loss(scene) == pytest.approx(MINIMUM, rel=1e-12)
+    np.testing.assert_allclose(merged.minimiser(L), expected, rtol=1e-12, atol=1e-14)
+    assert merged.lowest_loss(L) == pytest.approx(MINIMUM, rel=1e-12)
     skew = landscape(SKEW)
     assert np.abs(skew.force(merged.minimiser(skew))).max() < 1e-12
     assert skew.loss(merged.minimiser(skew)) == pytest.approx(merged.lowest_loss(skew), rel=1e-12)
@@ -93,24 +93,24 @@ def test_the_minimum_is_eq_11_and_no_step_lowers_it():
 
 def test_zero_function_saddles_have_one_unstable_direction_a_head_at_the_stated_rate():
     """[`merged-zero-set`] Full spectrum of the Jacobian by differences, at a nonzero U orthogonal to C_1."""
-    scene, heads = landscape(TASK), 3
+    L, heads = landscape(TASK), 3
     U = random_start(1.0, 3, heads=heads)[1]
     U -= np.einsum("hij,ij->h", U, C1)[:, None, None] * C1 / np.sum(C1 * C1)
-    assert merged.is_zero_fixed_point(scene, np.zeros(heads), U)
+    assert merged.is_zero_fixed_point(L, np.zeros(heads), U)
     w, h = np.r_[np.zeros(heads), U.ravel()], 1e-6
 
     def field(w):
-        dv, dU = merged.flow(scene, w[:heads], w[heads:].reshape(heads, 4, 4))
+        dv, dU = merged.flow(L, w[:heads], w[heads:].reshape(heads, 4, 4))
         return np.r_[dv, dU.ravel()]
 
     assert np.abs(field(w)).max() < 1e-14
     jacobian = np.array([(field(w + h * e) - field(w - h * e)) / (2 * h) for e in np.eye(len(w))])
     spectrum = np.sort(np.linalg.eigvalsh((jacobian + jacobian.T) / 2))
-    growing, decaying = merged.zero_fixed_point_rates(scene, U)
+    growing, decaying = merged.zero_fixed_point_rates(L, U)
     np.testing.assert_allclose(spectrum[-heads:], np.sort(growing), rtol=1e-7)
     np.testing.assert_allclose(spectrum[:heads], np.sort(decaying), rtol=1e-7)
     assert np.abs(spectrum[heads:-heads]).max() < 1e-8
-    np.testing.assert_allclose(merged.zero_fixed_point_rates(scene, 0 * U)[0], np.linalg.norm(C1))
+    np.testing.assert_allclose(merged.zero_fixed_point_rates(L, 0 * U)[0], np.linalg.norm(C1))
 
 
 def test_a_point_that_is_no_fixed_point_is_refused():
@@ -120,38 +120,38 @@ def test_a_point_that_is_no_fixed_point_is_refused():
 
 def test_the_plateau_lengthens_by_log_ten_over_the_drive_for_every_decade_of_weights():
     """[`merged-escape`] Slope of the half-drop time in ln(1/w): 1/||Lambda^2||_F within 1e-6."""
-    scene = landscape(TASK)
-    times = [merged.half_time(scene, w**2) for w in (1e-4, 1e-6)]
+    L = landscape(TASK)
+    times = [merged.half_time(L, w**2) for w in (1e-4, 1e-6)]
     assert (times[1] - times[0]) / np.log(1e2) == pytest.approx(1 / np.linalg.norm(LAM**2), rel=1e-6)
-    assert merged.escape_time(scene, 1e-3) == pytest.approx(np.log(1e3) / np.linalg.norm(LAM**2))
-    ratio = merged.escape_time(landscape(TASK.replace(out_dim=4)), 1e-3) / merged.escape_time(scene, 1e-3)
+    assert merged.escape_time(L, 1e-3) == pytest.approx(np.log(1e3) / np.linalg.norm(LAM**2))
+    ratio = merged.escape_time(landscape(TASK.replace(out_dim=4)), 1e-3) / merged.escape_time(L, 1e-3)
     assert ratio == pytest.approx(1 / 2)
 
 
 @pytest.mark.parametrize(("scale", "late", "loss_gap"), [(1e-2, 2e-3, 4e-3), (1e-3, 2e-4, 4e-4), (1e-5, 1e-6, 4e-6)])
 def test_five_numbers_predict_the_loss_of_a_hundred_and_thirty_six_random_weights(scale, late, loss_gap):
     """[`merged-reduction`] Mean errors over seeds of half-drop time and loss shrink with the start."""
-    scene, time = landscape(TASK), np.linspace(0, 120, 1201)
+    L, time = landscape(TASK), np.linspace(0, 120, 1201)
     lateness, gaps = [], []
     for seed in range(5):
         v, U = random_start(scale, seed)
         actual = losses(*full_flow(v, U, time))
-        course = merged.predict(scene, v, U, time)
+        course = merged.predict(L, v, U, time)
         middle = (1 + MINIMUM) / 2
         true = crossing(time, actual, middle)
         lateness.append(abs(crossing(time, course.loss, middle) / true - 1))
         gaps.append(np.abs(course.loss - actual).max())
-        assert merged.half_time(scene, merged.alignment(scene, v, U).alpha) == pytest.approx(true, rel=5 * late + 1e-4)
+        assert merged.half_time(L, merged.alignment(L, v, U).alpha) == pytest.approx(true, rel=5 * late + 1e-4)
     assert np.mean(lateness) < late
     assert np.mean(gaps) < loss_gap
 
 
 def test_head_values_and_gains_follow_the_reduction():
     """[`merged-reduction`] Each head carries its share of one value and of one diagonal matrix."""
-    scene, time = landscape(TASK), np.array([0.0, 20, 30, 40, 60, 120])
+    L, time = landscape(TASK), np.array([0.0, 20, 30, 40, 60, 120])
     v, U = random_start(1e-5, 7)
     vs, Us = full_flow(v, U, time)
-    course, share = merged.predict(scene, v, U, time), merged.alignment(scene, v, U).share
+    course, share = merged.predict(L, v, U, time), merged.alignment(L, v, U).share
     np.testing.assert_allclose(vs[2:], course.value[2:, None] * share, atol=5e-5)
     np.testing.assert_allclose(Us[2:], np.einsum("h,tij->thij", share, course.matrix[2:]), atol=5e-5)
     np.testing.assert_allclose(course.gains, np.einsum("tdd->td", course.matrix))
@@ -161,51 +161,51 @@ def test_head_values_and_gains_follow_the_reduction():
 def test_the_reduction_holds_for_covariances_that_do_not_commute_and_for_several_outputs():
     """[`merged-reduction`] Twelve weights of one head, with the drive times sqrt(O)."""
     for outputs in (1, 2):
-        scene, (c1, b, lam, base) = landscape(SKEW.replace(out_dim=outputs)), skew_moments(SKEW)
+        L, (c1, b, lam, base) = landscape(SKEW.replace(out_dim=outputs)), skew_moments(SKEW)
         root, time = np.sqrt(outputs), np.linspace(0, 30, 301)
         v, U = random_start(1e-5, 4, heads=3, dim=3)
         actual = losses(*full_flow(v, U, time, c1, b, lam, root), c1, b, lam, base, outputs)
         assert actual[-1] < 0.9 * actual[0]
-        np.testing.assert_allclose(merged.predict(scene, v, U, time).loss, actual, atol=2e-5 * base)
+        np.testing.assert_allclose(merged.predict(L, v, U, time).loss, actual, atol=2e-5 * base)
 
 
 def test_alpha_and_not_the_norm_of_a_layer_is_the_initial_scale():
     """[`merged-alpha`] The layer's norm misses the half-drop time by per cents, alpha by its square."""
-    scene, time = landscape(TASK), np.linspace(0, 90, 1801)
+    L, time = landscape(TASK), np.linspace(0, 90, 1801)
     by_alpha, by_norm, middle = [], [], (1 + MINIMUM) / 2
     for seed in range(5):
         v, U = random_start(1e-3, seed)
         true = crossing(time, losses(*full_flow(v, U, time)), middle)
-        by_alpha.append(abs(merged.half_time(scene, merged.alignment(scene, v, U).alpha) / true - 1))
-        by_norm.append(abs(merged.half_time(scene, v @ v) / true - 1))
+        by_alpha.append(abs(merged.half_time(L, merged.alignment(L, v, U).alpha) / true - 1))
+        by_norm.append(abs(merged.half_time(L, v @ v) / true - 1))
     assert max(by_alpha) < 5e-4
     assert np.mean(by_norm) > 0.02
 
 
 def test_expected_alpha_of_random_weights():
     """[`merged-alpha`] Mean over draws within five standard errors of H eps^2 / 2."""
-    scene = landscape(TASK)
-    draws = np.array([merged.alignment(scene, *random_start(0.1, seed)).alpha for seed in range(2000)])
+    L = landscape(TASK)
+    draws = np.array([merged.alignment(L, *random_start(0.1, seed)).alpha for seed in range(2000)])
     assert abs(draws.mean() - merged.expected_alpha(8, 0.1)) < 5 * draws.std() / np.sqrt(len(draws))
 
 
 def test_bad_times_and_starts_are_refused():
-    scene = landscape(TASK)
+    L = landscape(TASK)
     for alpha, time, word in ((0.0, [0, 1.0], "alpha"), (1e-6, [2.0, 1.0], "time"), (1e-6, [], "time")):
         with pytest.raises(BadInput, match=word):
-            merged.course(scene, alpha, np.array(time))
+            merged.course(L, alpha, np.array(time))
     with pytest.raises(BadInput, match="alpha"):
-        merged.half_time(scene, 50.0)
+        merged.half_time(L, 50.0)
     with pytest.raises(BadInput, match="initial"):
-        merged.escape_time(scene, 0.0)
+        merged.escape_time(L, 0.0)
 
 
 def test_the_matrix_course_is_the_course_where_both_apply():
     """[`merged-sample`] A population landscape needs no basis to be found: both roads give one curve."""
-    scene = landscape(Task(dim=3, context=9, label_noise=0.2))
+    L = landscape(Task(dim=3, context=9, label_noise=0.2))
     time = np.linspace(0, 120, 60)
-    diagonal = merged.course(scene, 1e-6, time)
-    general = merged.matrix_course(scene, 1e-6, merged.lowest_loss(scene), time)
+    diagonal = merged.course(L, 1e-6, time)
+    general = merged.matrix_course(L, 1e-6, merged.lowest_loss(L), time)
     assert np.abs(diagonal.loss - general.loss).max() < 1e-7
     assert np.abs(diagonal.value - general.value).max() < 1e-6
-    assert abs(general.half_time / merged.half_time(scene, 1e-6) - 1) < 1e-6
+    assert abs(general.half_time / merged.half_time(L, 1e-6) - 1) < 1e-6

@@ -1,6 +1,7 @@
 """Flow, fixed points and curvature of separate attention against numerical derivatives of the loss."""
 
 from functools import cache
+from inspect import unwrap
 from itertools import product
 
 import numpy as np
@@ -187,12 +188,12 @@ def test_silent_head_with_a_key_adds_one_escape():
 @pytest.mark.parametrize("task", [PLAIN, TWISTED])
 def test_rank_optimum_of_a_sample_meets_the_population(task):
     """[`rank-optimum`] Alternating least squares finds the closed form, and no random start ends lower."""
-    scene, rng = landscape(task), np.random.default_rng(0)
-    C, B, L = matrices(task)
-    sample = SampleLandscape(C, np.einsum("ab,cd->acbd", B, L), scene.base)
+    L, rng = landscape(task), np.random.default_rng(0)
+    C, B, query = matrices(task)
+    sample = SampleLandscape(C, np.einsum("ab,cd->acbd", B, query), L.base)
     best = directions(task)
     for rank in range(task.dim + 1):
-        A = separate.rank_optimum(scene, rank)
+        A = separate.rank_optimum(L, rank)
         assert np.linalg.matrix_rank(A, tol=1e-9) == rank
         np.testing.assert_allclose(separate.rank_optimum(sample, rank), A, rtol=0, atol=1e-7 * np.abs(A).max() + 1e-12)
         top = np.sort(best.saved)[::-1][:rank].sum()
@@ -206,12 +207,12 @@ def test_sample_rank_optimum_is_stationary():
     rng = np.random.default_rng(1)
     z = rng.standard_normal((200, 9)) @ rng.standard_normal((9, 9))
     y = z @ rng.standard_normal(9) + rng.standard_normal(200)
-    scene = SampleLandscape((y @ z / 200).reshape(3, 3), (z.T @ z / 200).reshape(3, 3, 3, 3), float(np.mean(y**2)))
+    L = SampleLandscape((y @ z / 200).reshape(3, 3), (z.T @ z / 200).reshape(3, 3, 3, 3), float(np.mean(y**2)))
     for rank in (1, 2):
-        A = separate.rank_optimum(scene, rank)
-        force = np.linalg.svd(scene.force(A))[1]
-        assert np.all(force[3 - rank :] < 1e-4 * np.linalg.norm(scene.cross))
-        assert scene.loss(A) == pytest.approx(np.mean((y - z @ A.ravel()) ** 2))
+        A = separate.rank_optimum(L, rank)
+        force = np.linalg.svd(L.force(A))[1]
+        assert np.all(force[3 - rank :] < 1e-4 * np.linalg.norm(L.cross))
+        assert L.loss(A) == pytest.approx(np.mean((y - z @ A.ravel()) ** 2))
 
 
 def test_rotation_rate_is_a_hessian_eigenvalue():
@@ -242,7 +243,7 @@ def test_bad_input_is_named():
     with pytest.raises(BadInput, match="cannot hold 4"):
         separate.hessian_spectrum(directions(PLAIN), np.ones(4, bool), heads=3)
     with pytest.raises(BadInput, match="shapes"):
-        separate.vector_field(landscape(PLAIN), np.zeros(2), np.zeros((3, 1, 4)), np.zeros((3, 1, 4)))
+        unwrap(separate.vector_field)(landscape(PLAIN), np.zeros(2), np.zeros((3, 1, 4)), np.zeros((3, 1, 4)))
     with pytest.raises(BadInput, match="must be finite"):
         separate.vector_field(landscape(PLAIN), np.full(2, np.nan), np.zeros((2, 1, 4)), np.zeros((2, 1, 4)))
     with pytest.raises(BadInput, match="too few"):

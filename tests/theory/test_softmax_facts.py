@@ -106,10 +106,10 @@ def test_long_contexts_turn_softmax_into_linear_attention_for_any_matrix():
     got, expected = weights @ x, cov.token @ U @ query
     error = np.sqrt((weights[:, None] ** 2 * (x - got) ** 2).sum(0))
     assert (np.abs(got - expected) < 5 * error).all()
-    scene = softmax.infinite_context(Task(dim=3))
-    np.testing.assert_allclose(scene.cross, cov.token @ cov.token)
-    np.testing.assert_allclose(scene.context, scene.cross)
-    assert scene.loss(np.linalg.inv(cov.token)) == pytest.approx(0, abs=1e-12)
+    L = softmax.infinite_context(Task(dim=3))
+    np.testing.assert_allclose(L.cross, cov.token @ cov.token)
+    np.testing.assert_allclose(L.context, L.cross)
+    assert L.loss(np.linalg.inv(cov.token)) == pytest.approx(0, abs=1e-12)
 
 
 def test_shared_tasks_and_prefixes_are_refused():

@@ -1,6 +1,6 @@
 """Every claim of the paper, and ours beyond it, as a measurement with a bound that can fail.
 
-One file a subject; each registers its claims when imported. `iclflow verify` runs them.
+There is one file per subject, which registers its claims when it is imported. `iclflow verify` measures them.
 """
 
 from importlib import import_module

@@ -32,21 +32,21 @@ def plateau_matrices(seed: int) -> tuple[Matrix, ...]:
     run = rank_one_run().select(seed)
     plateaus = find_plateaus(run.time.values, run.loss.values)
     when = run.weights["time"].values
-    found = []
+    matrices = []
     for middle in plateaus.starts + plateaus.lengths / 2:
         record = int(np.argmin(np.abs(when - middle)))
-        found.append(np.einsum("h,hij->ij", run.reduced.value[record], run.reduced.key_query[record]))
-    return tuple(found)
+        matrices.append(np.einsum("h,hij->ij", run.reduced.value[record], run.reduced.key_query[record]))
+    return tuple(matrices)
 
 
 def mistaken_plateaus(task: icl.Task, seed: int) -> int:
-    """Plateaus of a run that are not the regression on as many components as there were drops before."""
+    """Plateaus of a run where the network is not the regression on as many components as there were drops."""
     matrices = plateau_matrices(seed)
     wrong = abs(len(matrices) - (task.dim + 1))
     for m, A in enumerate(matrices):
-        found = algorithm.identify(task, A)
+        identified = algorithm.identify(task, A)
         first = np.arange(task.dim) < m
-        same = found.clean and (found.learned == first).all()
+        same = identified.clean and (identified.learned == first).all()
         nearest = algorithm.nearest(task, A)[0] == (f"plateau {m}" if m else "zero")
         wrong += not (same and nearest)
     return wrong
@@ -54,19 +54,19 @@ def mistaken_plateaus(task: icl.Task, seed: int) -> int:
 
 @claim(
     "pcr-on-plateaus",
-    "On the plateau after m drops the network does regression on the first m principal components.",
+    "On the plateau after m drops, the network performs regression on the first m principal components.",
     source="Eq. 22",
-    quantity="plateaus, of 15 in three runs, where the directions learned or the nearest algorithm are others",
+    quantity="plateaus, out of 15 in three runs, where the learned directions or the nearest algorithm differ",
     bound=0,
     seeds="0-2",
 )
 def regression_on_every_plateau(sabotage: bool = False) -> float:
-    task = TASK.replace(task_seed=1) if sabotage else TASK  # sabotage: the components of other tokens
+    task = TASK.replace(task_seed=1) if sabotage else TASK  # sabotage: the components of another token covariance
     return float(sum(mistaken_plateaus(task, seed) for seed in rank_one_run().seeds))
 
 
 def sampled_distances(matrices: tuple[Matrix, ...]) -> Float[np.ndarray, " m"]:
-    """Mean squared distance to the ideal regression with 1, 2, .. components, on sequences drawn here."""
+    """Mean squared distance to the ideal regression on 1, 2, .. components, over freshly drawn sequences."""
     cov, rng = covariances(TASK), np.random.default_rng(0)
     half, total = root(cov.token), np.zeros(len(matrices))
     for _ in range(CHUNKS):
@@ -83,13 +83,13 @@ def sampled_distances(matrices: tuple[Matrix, ...]) -> Float[np.ndarray, " m"]:
 
 @cache
 def plateau_distances() -> Float[np.ndarray, " D"]:
-    """Of the plateaus behind the drops of one run."""
+    """The sampled distances of the plateaus after each drop of one run."""
     return sampled_distances(plateau_matrices(0)[1:])
 
 
 @claim(
     "pcr-distance",
-    "A finite context shrinks every component; the distance to ideal regression is a sum over those learned.",
+    "A finite context shrinks every component; the distance to ideal regression is a sum over the learned components.",
     source="beyond the paper",
     quantity="largest relative error over the four plateaus, 300000 sequences",
     bound=0.03,
@@ -97,15 +97,15 @@ def plateau_distances() -> Float[np.ndarray, " D"]:
 )
 def distance_to_ideal_regression(sabotage: bool = False) -> float:
     task = TASK.replace(context=TASK.context + 2) if sabotage else TASK
-    expected = np.array([algorithm.pcr_distance(task, m + 1) for m in range(TASK.dim)])
-    return float(np.abs(plateau_distances() / expected - 1).max())
+    predicted = np.array([algorithm.pcr_distance(task, m + 1) for m in range(TASK.dim)])
+    return float(np.abs(plateau_distances() / predicted - 1).max())
 
 
 @claim(
     "least-squares-at-the-end",
-    "The trained network tends to least squares as 1/N: without noise, least squares knows the query's label.",
+    "The trained network approaches least squares as 1/N; without noise, least squares gives the query's exact label.",
     source="Eq. 11",
-    quantity="distance from -1 of the rate of the final mean squared distance against N = 256 .. 4096",
+    quantity="|a + 1| in final mean squared distance ~ N^a, N = 256 .. 4096",
     bound=0.05,
     seeds="0",
     quick=True,

@@ -1,7 +1,8 @@
-"""Separate attention of rank one is a sum of convolutional networks on the cubic feature: same training."""
+"""Separate attention of rank one is a sum of convolutional networks on the cubic feature, trained alike."""
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.data.sequences import TRAIN, Law, Sample, gathered
+from iclflow.data.sequences import TRAIN, Law, Sample, as_array
 from iclflow.data.spectrum import covariances
 from iclflow.models import Weights, equivalence
 from iclflow.results.run import Run
@@ -25,7 +26,7 @@ Loss = Callable[[Networks], Float[Array, ""]]
 
 
 @cache
-def separate_run(**options: object) -> Run:
+def separate_run(**options: Any) -> Run:
     return icl.train(TASK, icl.Separate(heads=5), init=0.3, lr=RATE, steps=STEPS, **options)
 
 
@@ -44,7 +45,7 @@ def on_the_population() -> Loss:
 
 def on_the_sample() -> Loss:
     """The mean over the sequences that attention is trained on."""
-    sequences = gathered(Sample(Law.of(TASK), SAMPLES, (0, TRAIN)))
+    sequences = as_array(Sample(Law.of(TASK), SAMPLES, (0, TRAIN)))
     x, y, query = sequences[:, :-1, :-1], sequences[:, :-1, -1], sequences[:, -1]
     beta = np.einsum("pn,pnd->pd", y, x) / TASK.context
     features = np.einsum("pe,pd->ped", query[:, :-1], beta).reshape(SAMPLES, -1)  # columns of beta x_q'
@@ -56,8 +57,8 @@ def on_the_sample() -> Loss:
     return loss
 
 
-def descend(loss: Loss, networks: Weights) -> Float[np.ndarray, " steps+1"]:
-    """Plain gradient descent by automatic differentiation."""
+def descend(loss: Loss, networks: Weights) -> Float[np.ndarray, " records"]:
+    """The losses along plain gradient descent, by automatic differentiation."""
 
     def step(networks: Networks, _: None) -> tuple[Networks, Float[Array, ""]]:
         value, slope = jax.value_and_grad(loss)(networks)
@@ -68,7 +69,7 @@ def descend(loss: Loss, networks: Weights) -> Float[np.ndarray, " steps+1"]:
 
 
 def gap_to_networks(attention: Run, loss: Loss, factor: float) -> float:
-    """Largest difference of the loss to networks from the same initial weights, read-outs times `factor`."""
+    """Largest gap between the losses of attention and of its networks, whose read-outs are scaled by `factor`."""
     networks = equivalence.to_convolutional(attention.initial_weights)
     networks["scale"] = networks["scale"] * factor
     return float(np.abs(attention.loss.values - descend(loss, networks)).max())
@@ -76,9 +77,9 @@ def gap_to_networks(attention: Run, loss: Loss, factor: float) -> float:
 
 @claim(
     "convolution-population",
-    "Separate attention of rank one trains exactly like a sum of convolutional linear networks, on the population.",
+    "On the population, separate attention of rank one trains exactly like a sum of convolutional linear networks.",
     source="Eq. 13",
-    quantity=f"largest gap of the loss over {STEPS} steps",
+    quantity=f"largest gap between the losses over {STEPS} steps",
     bound=1e-10,
     seeds="0",
     quick=True,
@@ -89,9 +90,9 @@ def convolution_on_the_population(sabotage: bool = False) -> float:
 
 @claim(
     "convolution-sample-frozen",
-    "The same on a sample of 5000 sequences while the vector blocks are kept at zero.",
+    "The same holds on a sample of 5000 sequences while the vector blocks are kept at zero.",
     source="Eq. 13",
-    quantity=f"largest gap of the loss over {STEPS} steps",
+    quantity=f"largest gap between the losses over {STEPS} steps",
     bound=1e-10,
     seeds="0",
     quick=True,
@@ -103,9 +104,9 @@ def convolution_on_a_sample_with_frozen_vectors(sabotage: bool = False) -> float
 
 @claim(
     "convolution-sample-free",
-    "With all blocks trained on a sample the two runs differ a little, for the vector blocks drift.",
+    "When all blocks are trained on a sample, the two runs differ slightly because the vector blocks drift from zero.",
     source="beyond the paper",
-    quantity=f"largest gap of the loss over {STEPS} steps (reported; small, not zero)",
+    quantity=f"largest gap between the losses over {STEPS} steps (reported; small, not zero)",
     bound=0.05,
     seeds="0",
 )

@@ -1,6 +1,7 @@
 """Attention is a network on the cubic feature: same outputs, same training."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,16 @@ from iclflow.results.run import Run
 __all__: list[str] = []
 
 TASK = icl.Task(dim=4, context=31)
-DESCENT = {"lr": 0.1, "steps": 1500, "init": 0.05}
+DESCENT: dict[str, Any] = {"lr": 0.1, "steps": 1500, "init": 0.05}
 
 
 @cache
-def merged_run(**options: object) -> Run:
+def merged_run(**options: Any) -> Run:
     return icl.train(TASK, icl.Merged(heads=8), **DESCENT, **options)
 
 
-def gap_to_two_layer_network(sabotage: bool, **options: object) -> float:
-    """Largest difference of the loss between merged attention and the network with the same initial weights."""
+def gap_to_two_layer_network(sabotage: bool, **options: Any) -> float:
+    """Largest gap between the losses of merged attention and of the network with the same initial weights."""
     attention = merged_run(**options)
     network = equivalence.to_two_layer(attention.initial_weights)
     if sabotage:
@@ -33,9 +34,9 @@ def gap_to_two_layer_network(sabotage: bool, **options: object) -> float:
 
 @claim(
     "mlp-population",
-    "Merged attention trains exactly like a two-layer linear network on the cubic feature, on the population.",
+    "On the population, merged attention trains exactly like a two-layer linear network on the cubic feature.",
     source="Eq. 6, 7",
-    quantity="largest gap of the loss over 1500 steps",
+    quantity="largest gap between the losses over 1500 steps",
     bound=1e-10,
     seeds="0",
     quick=True,
@@ -46,9 +47,9 @@ def mlp_on_the_population(sabotage: bool = False) -> float:
 
 @claim(
     "mlp-sample-frozen",
-    "The same on a sample of 5000 sequences while the vector blocks are kept at zero.",
+    "The same holds on a sample of 5000 sequences while the vector blocks are kept at zero.",
     source="Eq. 6, 7",
-    quantity="largest gap of the loss over 1500 steps",
+    quantity="largest gap between the losses over 1500 steps",
     bound=1e-10,
     seeds="0",
     quick=True,
@@ -59,9 +60,9 @@ def mlp_on_a_sample_with_frozen_vectors(sabotage: bool = False) -> float:
 
 @claim(
     "mlp-sample-free",
-    "With all blocks trained on a sample the two runs differ a little, for the vector blocks drift.",
+    "When all blocks are trained on a sample, the two runs differ slightly because the vector blocks drift from zero.",
     source="beyond the paper",
-    quantity="largest gap of the loss over 1500 steps (reported; small, not zero)",
+    quantity="largest gap between the losses over 1500 steps (reported; small, not zero)",
     bound=0.05,
     seeds="0",
 )

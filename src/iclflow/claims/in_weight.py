@@ -7,11 +7,12 @@ import numpy as np
 import iclflow as icl
 from iclflow.claims.registry import claim
 from iclflow.comparison.comparing import crossing
+from iclflow.comparison.gains import paper_weights
 from iclflow.data.moments import half_index
 from iclflow.data.population import population_moments
 from iclflow.results.run import Run
 from iclflow.theory import in_weight
-from iclflow.units import clock_rate, descent_lag, to_paper_weights
+from iclflow.units import clock_rate, descent_lag
 
 __all__: list[str] = []
 
@@ -33,7 +34,7 @@ def published_run(p: float) -> Run:
 
 @claim(
     "iwl-rates",
-    "Small weights leave zero at the singular values of the cross tensor, in-weight parts of it included.",
+    "Small weights grow at rates that are the singular values of the cross tensor, including its in-weight parts.",
     source="beyond the paper",
     quantity="largest relative error of the five rates over six p, from the moments that training uses",
     bound=1e-6,
@@ -46,18 +47,16 @@ def early_rates(sabotage: bool = False) -> float:
         pairs = np.asarray(moments.cross)[0].reshape(-1, TASK.dim)
         tensor = pairs[half_index(TASK.dim + 1)].reshape(TASK.dim + 1, -1)
         context = 2 * TASK.context if sabotage else TASK.context
-        expected = in_weight.escape(with_fraction(p).replace(context=context)).rates
-        errors.append(np.abs(np.linalg.svd(tensor)[1] / expected - 1).max())
+        predicted = in_weight.escape(with_fraction(p).replace(context=context)).rates
+        errors.append(np.abs(np.linalg.svd(tensor)[1] / predicted - 1).max())
     return float(max(errors))
 
 
 def expected_half_step(run: Run, p: float) -> float:
-    """The flow's half-drop time in steps, and what descent trails behind it."""
+    """The half-drop time of the flow in steps, plus the steps by which descent lags behind it."""
     task = with_fraction(p)
-    value, key_query = (
-        run.initial_weights[name] * to_paper_weights(task, MODEL, 1.0) for name in ("value", "key_query")
-    )
-    alpha = in_weight.growing_part(task, value[:, TASK.dim], key_query[:, :, : TASK.dim])
+    weights = paper_weights(MODEL, run.initial_weights, task)
+    alpha = in_weight.growing_part(task, weights["value"][:, TASK.dim], weights["key_query"][:, :, : TASK.dim])
     time = in_weight.half_time(task, alpha)
     s, v = in_weight.course(task, alpha, np.array([0.0, time])).scalars[-1, :2]
     return time / (clock_rate(task, MODEL) * LR) + descent_lag(MODEL, np.sqrt(alpha), np.hypot(s, v))
@@ -65,7 +64,7 @@ def expected_half_step(run: Run, p: float) -> float:
 
 @claim(
     "iwl-half-steps",
-    "Five numbers tell when the first drop comes, for p from pure in-weight to pure in-context learning.",
+    "Five numbers determine when the first drop comes, for p from pure in-weight to pure in-context learning.",
     source="Fig. 14",
     quantity="largest relative error of the half-drop step over p = 0, .2, .4, .6, .8, 1",
     bound=0.01,
@@ -76,15 +75,15 @@ def half_drop_steps(sabotage: bool = False) -> float:
     for p in FRACTIONS:
         run = published_run(p)
         middle = (1 + in_weight.resting_point(with_fraction(p)).train) / 2
-        seen = crossing(np.arange(STEPS + 1.0), run.loss.values, middle)
-        expected = expected_half_step(run, 1.0 if sabotage else p)
-        errors.append(np.inf if seen is None else abs(expected / seen - 1))
+        observed = crossing(np.arange(STEPS + 1.0), run.loss.values, middle)
+        predicted = expected_half_step(run, 1.0 if sabotage else p)
+        errors.append(np.inf if observed is None else abs(predicted / observed - 1))
     return float(max(errors))
 
 
 @claim(
     "iwl-level",
-    "Pure in-weight learning first rests at 2/(N+2) of the initial loss, read out through the mean squared label.",
+    "Pure in-weight learning, read out through the mean squared label, first plateaus at 2/(N+2) of the initial loss.",
     source="beyond the paper",
     quantity="relative error of the loss of the population run at p = 0",
     bound=1e-4,
@@ -93,13 +92,13 @@ def half_drop_steps(sabotage: bool = False) -> float:
 )
 def level_of_in_weight_learning(sabotage: bool = False) -> float:
     run = published_run(0.0)
-    expected = in_weight.in_weight_plateau(TASK.context + sabotage)
-    return float(abs(run.loss[-1] / run.loss[0] / expected - 1))
+    predicted = in_weight.in_weight_plateau(TASK.context + sabotage)
+    return float(abs(run.loss[-1] / run.loss[0] / predicted - 1))
 
 
 @claim(
     "iwl-in-context-test",
-    "What pure in-weight learning has learned is worse than nothing on in-context sequences: 2.409 for N = 31.",
+    "On in-context sequences, pure in-weight learning is worse than predicting zero: its loss is 2.409 for N = 31.",
     source="beyond the paper",
     quantity="relative error of the in-context test loss at p = 0",
     bound=1e-4,
@@ -107,13 +106,14 @@ def level_of_in_weight_learning(sabotage: bool = False) -> float:
     quick=True,
 )
 def in_context_test_of_in_weight_learning(sabotage: bool = False) -> float:
-    expected = in_weight.in_context_loss_of_in_weight_solution(TASK.dim, TASK.context + sabotage)
-    return float(abs(published_run(0.0).loss_icl[-1] / expected - 1))
+    predicted = in_weight.in_context_loss_of_in_weight_solution(TASK.dim, TASK.context + sabotage)
+    return float(abs(published_run(0.0).loss_icl[-1] / predicted - 1))
 
 
 @claim(
     "iwl-in-weight-test",
-    "What pure in-context learning has learned is worse than nothing where labels say nothing: 1.0957 for N = 31.",
+    "Where labels carry no information, pure in-context learning is worse than predicting zero: its loss is 1.0957 for"
+    " N = 31.",
     source="beyond the paper",
     quantity="relative error of the in-weight test loss at p = 1",
     bound=1e-4,
@@ -121,12 +121,12 @@ def in_context_test_of_in_weight_learning(sabotage: bool = False) -> float:
     quick=True,
 )
 def in_weight_test_of_in_context_learning(sabotage: bool = False) -> float:
-    expected = in_weight.in_weight_loss_of_in_context_solution(TASK.dim, TASK.context + sabotage)
-    return float(abs(published_run(1.0).loss_iwl[-1] / expected - 1))
+    predicted = in_weight.in_weight_loss_of_in_context_solution(TASK.dim, TASK.context + sabotage)
+    return float(abs(published_run(1.0).loss_iwl[-1] / predicted - 1))
 
 
 def missing_phases(in_weight_loss: np.ndarray, in_context_loss: np.ndarray) -> int:
-    """Of three: in-weight loss falls first, in-context loss falls after it, in-weight loss rises again."""
+    """How many of three do not occur: in-weight loss falls first, in-context loss next, in-weight loss rises again."""
     steps = np.arange(len(in_weight_loss), dtype=float)
     best, last = in_weight_loss.min(), in_context_loss[-1]
     first = crossing(steps, in_weight_loss, (in_weight_loss[0] + best) / 2)
@@ -134,14 +134,14 @@ def missing_phases(in_weight_loss: np.ndarray, in_context_loss: np.ndarray) -> i
     falls = best < 0.75 * in_weight_loss[0]
     after = last < 0.75 * in_context_loss[0] and first is not None and second is not None and first < second
     rises = in_weight_loss[-1] > (in_weight_loss[0] + best) / 2
-    return 3 - falls - after - rises
+    return [falls, after, rises].count(False)
 
 
 @claim(
     "iwl-phases",
-    "With some shared tasks the network learns in weights first, then in context, and loses the former again.",
+    "When some sequences share a task, the network learns first in weights, then in context, and unlearns the former.",
     source="Fig. 14",
-    quantity="phases missing on the two test losses, three for each of p = .4, .6, .8",
+    quantity="phases missing from the two test losses, out of three for each of p = .4, .6, .8",
     bound=0,
     seeds="0",
     quick=True,

@@ -1,16 +1,18 @@
 """Merged attention: two fixed points, one plateau, one drop, and least squares at the end."""
 
+from collections.abc import Callable
 from functools import cache
 
 import jax
 import numpy as np
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison.comparing import Comparison, compare, crossing
+from iclflow.comparison.comparing import Comparison, compare_one, crossing
+from iclflow.data.moments import AnyArray, AnyScalar
 from iclflow.data.population import population_moments
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Model, equivalence
@@ -37,8 +39,8 @@ def effective_matrices(run: Run) -> Float[np.ndarray, "T D D"]:
 SMALL = icl.Task(dim=3, context=7)
 
 
-def flat_loss(model: Model) -> tuple:
-    """The engine's population loss of all label-block weights laid end to end, and how to take them apart."""
+def flat_loss(model: Model) -> tuple[Callable[[Array], AnyScalar], Callable[[Array], AnyArray], int]:
+    """Population loss and effective matrix as functions of all label-block weights laid end to end; their number."""
     loss = MomentLoss(population_moments(SMALL, "context", "label"), (), None, model)
     flat, restore = ravel_pytree(take(model, empty(model, SMALL), SMALL, "label"))
     return lambda x: loss.loss(restore(x)), lambda x: model.theta(restore(x))[0, 0], len(flat)
@@ -56,9 +58,9 @@ def root_search(model: Model, starts: int) -> list[Matrix]:
 
 @claim(
     "merged-two-fixed-points",
-    "As functions merged attention has two fixed points and no others: zero, and the global minimum.",
+    "In function space, merged attention has two fixed points and no others: zero and the global minimum.",
     source="Eq. 9",
-    quantity="ends of 40 searches that are neither, plus one for each of the two that none has found",
+    quantity="end points of 40 searches that are neither, plus one for each of the two that no search reached",
     bound=0,
     seeds="0",
     quick=True,
@@ -71,7 +73,7 @@ def two_fixed_points(sabotage: bool = False) -> float:
 
 
 def silent_weights(heads: int, seed: int) -> Float[np.ndarray, " n"]:
-    """Random weights that rest at the zero function: v = 0, every U orthogonal to the drive."""
+    """Random weights of a fixed point at the zero function: v = 0, every U orthogonal to the drive."""
     drive = landscape(SMALL).cross
     U = np.random.default_rng(seed).standard_normal((heads, 3, 3))
     U -= np.einsum("hij,ij->h", U, drive)[:, None, None] * drive / np.sum(drive**2)
@@ -80,10 +82,10 @@ def silent_weights(heads: int, seed: int) -> Float[np.ndarray, " n"]:
 
 @claim(
     "merged-zero-index",
-    "The zero function is a strict saddle wherever it rests, v = 0 and every U orthogonal to the drive: as many"
+    "Every fixed point at the zero function (v = 0, every U orthogonal to the drive) is a strict saddle with as many"
     " unstable directions as heads.",
     source="beyond the paper",
-    quantity="random resting points out of 10 that have another number of them, or are not at rest",
+    quantity="random fixed points, out of 10, with a different number of unstable directions or a non-zero gradient",
     bound=0,
     seeds="0-4",
     quick=True,
@@ -113,15 +115,15 @@ def white_run(task: icl.Task, values: tuple[float, ...], traces: tuple[float, ..
 
 
 def gap_to_gain(run: Run, gain: Float[np.ndarray, " T"]) -> float:
-    """Largest distance of any entry of the effective matrix from that of gain times identity."""
+    """Largest distance of an entry of the effective matrix from that of the gain times the identity."""
     return float(np.abs(effective_matrices(run) - gain[:, None, None] * np.eye(run.task.dim)).max())
 
 
 @claim(
     "merged-white-riccati",
-    "With white tokens the whole time course is a Riccati equation, whatever the balance and the signs of the layers.",
+    "With white tokens the whole time course solves a Riccati equation, whatever the balance and signs of the layers.",
     source="beyond the paper",
-    quantity="largest gap of the effective matrix over the flow, three unbalanced heads",
+    quantity="largest gap of the effective matrix along the flow, three unbalanced heads",
     bound=1e-8,
 )
 def white_time_course(sabotage: bool = False) -> float:
@@ -135,9 +137,9 @@ def white_time_course(sabotage: bool = False) -> float:
 
 @claim(
     "merged-white-paper",
-    "For an identity covariance and balanced, aligned layers this is the paper's time course.",
+    "With identity covariance and balanced, aligned layers, the time course is the paper's formula.",
     source="Eq. 10",
-    quantity="largest gap of the effective matrix over the flow",
+    quantity="largest gap of the effective matrix along the flow",
     bound=1e-8,
 )
 def paper_time_course(sabotage: bool = False) -> float:
@@ -165,18 +167,18 @@ def small_runs(task: icl.Task) -> Run:
 
 @cache
 def comparisons(task: icl.Task) -> list[Comparison]:
-    return compare(small_runs(task))
+    return [compare_one(small_runs(task).select(seed), None) for seed in small_runs(task).seeds]
 
 
 def layer_norm_half_time(run: Run) -> float:
-    """The half-drop time if the norm of a layer stood for what grows."""
+    """The half-drop time if the squared norm of the value layer were the part that grows."""
     value = run.model.reduced(run.initial_weights, run.task).value
     return merged.half_time(landscape(run.task), float(value @ value))
 
 
 @claim(
     "merged-half-time",
-    "Whatever the covariances, the part of the initial weights that grows fixes the time of the drop.",
+    "Whatever the covariances, the growing part of the initial weights determines the time of the drop.",
     source="beyond the paper",
     quantity="relative error of the half-drop time, mean over 10 seeds, worst of 3 tasks",
     bound=2e-4,
@@ -185,15 +187,15 @@ def layer_norm_half_time(run: Run) -> float:
 def half_time_from_initial_weights(sabotage: bool = False) -> float:
     if sabotage:
         runs = small_runs(TASK)
-        seen = [c.drops[0].observed_time for c in comparisons(TASK)]
-        told = [layer_norm_half_time(runs.select(seed)) for seed in runs.seeds]
-        return float(np.mean(np.abs(np.divide(told, seen) - 1)))
+        observed = np.array([c.drops[0].observed_time for c in comparisons(TASK)], dtype=float)
+        predicted = np.array([layer_norm_half_time(runs.select(seed)) for seed in runs.seeds])
+        return float(np.mean(np.abs(predicted / observed - 1)))
     return max(float(np.mean([c.drops[0].error for c in comparisons(task)])) for task in COVARIANCES)
 
 
 @claim(
     "merged-loss-curve",
-    "Whatever the covariances, the whole loss curve follows D + 1 equations started from that part.",
+    "Whatever the covariances, the whole loss curve follows D + 1 equations that start from that part.",
     source="Fig. 1",
     quantity="largest gap of the loss, mean over 10 seeds, worst of 3 tasks",
     bound=5e-4,
@@ -206,16 +208,16 @@ def loss_curve_from_initial_weights(sabotage: bool = False) -> float:
 
 
 def gap_with_other_context(run: Run) -> float:
-    """Largest gap of the loss when theory is told one example too many."""
-    expected = icl.predict(TASK.replace(context=TASK.context + 1), MODEL, weights=run.initial_weights)
-    return float(np.abs(run.loss.values - expected.loss(run.time.values)).max())
+    """Largest gap of the loss when theory assumes a context that is one token too long."""
+    prediction = icl.predict(TASK.replace(context=TASK.context + 1), MODEL, weights=run.initial_weights)
+    return float(np.abs(run.loss.values - prediction.loss(run.time.values)).max())
 
 
 # --- the plateau ------------------------------------------------------------------------------------------------------
 
 
 def half_drop(run: Run) -> float:
-    """When the loss of a run is half way down, read off its curve alone."""
+    """The time at which the loss of a run has fallen halfway, read off its curve alone."""
     loss = run.loss.values
     when = crossing(run.time.values, loss, (loss[0] + loss[-1]) / 2)
     assert when is not None
@@ -224,9 +226,10 @@ def half_drop(run: Run) -> float:
 
 @claim(
     "merged-escape-slope",
-    "Along the growing direction the plateau lengthens by 1/||Lambda^2||_F for every e-fold of smaller weights.",
+    "Along the growing direction, the plateau lengthens by 1/||Lambda^2||_F for every factor of e by which the initial"
+    " weights shrink.",
     source="Sec. 3",
-    quantity="relative error of the slope of the half-drop time in ln(1/init), init 1e-3 to 1e-7",
+    quantity="relative error of the slope of the half-drop time against ln(1/init), init 1e-3 to 1e-7",
     bound=1e-4,
     quick=True,
 )
@@ -245,9 +248,9 @@ def aligned_run(init: float) -> Run:
 
 @claim(
     "merged-log-init",
-    "From random weights the plateau grows with the logarithm of 1/init and no other power of it.",
+    "From random weights, the plateau lengthens in proportion to ln(1/init) and to no other power of it.",
     source="Sec. 3",
-    quantity="error of a in t(init) - t(1e-2) ~ ln(1e-2/init)^a, t the mean half-drop time, init 1e-3 to 1e-6",
+    quantity="|a - 1| in t(init) - t(1e-2) ~ ln(1e-2/init)^a, where t is the mean half-drop time, init 1e-3 to 1e-6",
     bound=0.02,
     seeds="0-4",
 )
@@ -272,7 +275,7 @@ def mean_half_drop(model: Model, init: float) -> float:
     "merged-least-squares",
     "The converged network is in-context least squares, shrunk because the context is finite.",
     source="Eq. 11",
-    quantity="largest entry of the gap between effective and predicted matrix, relative to its largest entry",
+    quantity="largest gap between entries of the effective and the predicted matrix, relative to the largest entry",
     bound=1e-8,
     seeds="0",
 )
@@ -280,8 +283,8 @@ def least_squares_at_the_end(sabotage: bool = False) -> float:
     end = effective_matrices(settled_run())[-1]
     token, n = landscape(TASK).query, TASK.context
     without_trace = np.linalg.inv(token + token / n)
-    expected = without_trace if sabotage else merged.minimiser(landscape(TASK))
-    return float(np.abs(end - expected).max() / np.abs(expected).max())
+    predicted = without_trace if sabotage else merged.minimiser(landscape(TASK))
+    return float(np.abs(end - predicted).max() / np.abs(predicted).max())
 
 
 @cache

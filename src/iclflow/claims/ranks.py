@@ -1,13 +1,12 @@
-"""Heads of rank R: a new head keeps the loss waiting, a further direction in a grown head hardly does."""
+"""Heads of rank R: the loss waits long for a new head to grow, but hardly for a further direction in a grown head."""
 
 from functools import cache
 
 import numpy as np
-from jaxtyping import Float
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison.comparing import crossing
+from iclflow.claims.staircase import observed_drop_times
 from iclflow.comparison.plateaus import find_drops
 from iclflow.results.run import Run
 from iclflow.theory import Directions, Staircase, directions, staircase
@@ -25,50 +24,44 @@ def rank_run(rank: int) -> Run:
     return icl.train(TASK, icl.Separate(heads=HEADS[rank], rank=rank), init=SMALL, seeds=SEEDS)
 
 
-def expected_staircase(run: Run, scene: Directions) -> Staircase:
-    """Theory from the initial weights of a run with one seed."""
+def expected_staircase(run: Run, d: Directions) -> Staircase:
+    """The staircase predicted from the initial weights of a run with one seed."""
     heads = run.model.reduced(run.initial_weights, run.task)
-    return staircase(scene, heads.value, *heads.keys_and_queries)
+    return staircase(d, heads.value, *heads.keys_and_queries)
 
 
-def observed_drop_times(run: Run, levels: Float[np.ndarray, " m+1"]) -> Float[np.ndarray, " m"]:
-    """When the loss is halfway between neighbouring levels; infinite where it does not come so far."""
-    middles = (levels[:-1] + levels[1:]) / 2
-    seen = [crossing(run.time.values, run.loss.values, level) for level in middles]
-    return np.array([np.inf if time is None else time for time in seen])
-
-
-def drop_time_error(run: Run, scene: Directions) -> float:
+def drop_time_error(run: Run, d: Directions) -> float:
     """Relative error of the predicted drop times, averaged over drops and seeds."""
     errors = []
     for seed in run.seeds:
         one = run.select(seed)
-        expected = expected_staircase(one, scene)
-        seen = observed_drop_times(one, expected.levels)
-        if not np.isfinite(seen).all():
+        predicted = expected_staircase(one, d)
+        observed = observed_drop_times(one, predicted.levels)
+        if not np.isfinite(observed).all():
             return np.inf
-        errors.append(np.abs(expected.drop_times / seen - 1))
+        errors.append(np.abs(predicted.drop_times / observed - 1))
     return float(np.mean(errors))
 
 
 def wait_ratio(rank: int, sabotage: bool) -> float:
-    """Three over the median of the wait before the first direction of a head over the wait before its second."""
+    """Three divided by the median ratio of the wait before a head's first direction to that before its second."""
     levels = icl.theory.plateau_losses(TASK)
     run = rank_run(rank)
     waits = np.array([np.diff(observed_drop_times(run.select(s), levels), prepend=0.0) for s in run.seeds])
-    first = np.arange(0, TASK.dim - 1, rank) + sabotage  # sabotage: heads are thought to begin a drop later
+    first = np.arange(0, TASK.dim - 1, rank) + sabotage  # sabotage: heads are assumed to start one drop later
     first = first[first < TASK.dim - 1]
     return float(3 / np.median(waits[:, first] / waits[:, first + 1]))
 
 
 def rank_drop_times(rank: int, sabotage: bool) -> float:
+    """Error of the drop times; the sabotaged theory assumes twice the context."""
     task = TASK.replace(context=2 * TASK.context) if sabotage else TASK
     return drop_time_error(rank_run(rank), directions(task))
 
 
 @claim(
     "rank-1-plateaus",
-    "With rank one every one of the D directions has a plateau and a drop of its own.",
+    "With rank one, each of the D directions has a plateau and a drop of its own.",
     source="Fig. 3a",
     quantity="seeds whose loss does not show D drops (D = 4, three seeds)",
     bound=0,
@@ -84,7 +77,7 @@ def one_plateau_a_direction(sabotage: bool = False) -> float:
 
 @claim(
     "rank-2-waits",
-    "With rank two the conspicuous plateaus stand before every second drop, where a new head has to grow.",
+    "With rank two, the conspicuous plateaus come before every second drop, where a new head has to grow.",
     source="Fig. 4",
     quantity="3 / median ratio of the wait before drop 2k+1 to that before drop 2k+2 (D = 8)",
     bound=1,
@@ -96,7 +89,7 @@ def waits_of_rank_two(sabotage: bool = False) -> float:
 
 @claim(
     "rank-4-waits",
-    "With rank four they stand before the first and the fifth drop.",
+    "With rank four, the conspicuous plateaus come before the first and the fifth drop.",
     source="Fig. 4",
     quantity="3 / median ratio of the wait before drop 4k+1 to that before drop 4k+2 (D = 8)",
     bound=1,
@@ -108,7 +101,7 @@ def waits_of_rank_four(sabotage: bool = False) -> float:
 
 @claim(
     "rank-8-waits",
-    "With full rank one long plateau stands before the first drop, and none like it before the second.",
+    "With full rank, one long plateau comes before the first drop, and none like it before the second.",
     source="Fig. 4",
     quantity="3 / median ratio of the wait before drop 1 to that before drop 2 (D = 8)",
     bound=1,
@@ -144,7 +137,7 @@ def drop_times_of_rank_four(sabotage: bool = False) -> float:
 
 @claim(
     "rank-2-values",
-    "The cube of a trained head's value weight is the sum of the strengths of the directions that it holds.",
+    "The cube of a trained head's value weight is the sum of the strengths of the directions that it has learned.",
     source="beyond the paper",
     quantity="largest relative error of v^3 over heads and seeds (R = 2)",
     bound=1e-3,
@@ -166,5 +159,5 @@ def value_of_a_trained_head(sabotage: bool = False) -> float:
 
 @cache
 def converged_weights() -> dict[str, np.ndarray]:
-    """Final weights of the rank-two run, followed on until the last direction has all its strength."""
+    """Final weights of the rank-two run, continued until the last direction has reached its full strength."""
     return icl.resume(rank_run(2), time=5000.0).final_weights

@@ -1,47 +1,56 @@
 """What a claim is: a statement, where the paper makes it, a measured number and the bound it must keep.
 
-A claim is a function that returns a number, small when the claim holds. Called with `sabotage=True` it does the same
-with one thing wrong on purpose (another context length, a dropped term, a changed weight); its number must then break
-the bound, and a test sees to it: a claim that cannot fail says nothing.
+A claim is a function that returns a number, small when the claim holds. Called with `sabotage=True`, it measures the
+same with one deliberate mistake (another context length, a dropped term, a changed weight). Its number must then exceed
+the bound, and a test checks that it does: a claim that cannot fail says nothing.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from iclflow.system.precision import double_precision
 
 __all__ = ["REGISTRY", "Claim", "Outcome", "check", "claim"]
 
 
+@runtime_checkable
 class Measure(Protocol):
+    """The function that measures a claim."""
+
     def __call__(self, sabotage: bool = False) -> float: ...
 
 
 @dataclass(frozen=True)
 class Claim:
+    """A statement with the measurement that tests it."""
+
     id: str
     statement: str
     source: str  # equation, figure or section of arXiv 2501.16265, or "beyond the paper"
     quantity: str  # what the number is
-    bound: float
+    bound: float | int
     seeds: str  # which seeds, or "none"
-    quick: bool  # a second or two: part of the test suite
+    quick: bool  # takes a second or two and is part of the test suite
     measure: Measure
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """A claim with its measured number."""
+
     claim: Claim
     measured: float
     seconds: float
 
     @property
     def holds(self) -> bool:
-        return bool(self.measured <= self.claim.bound)  # NaN never holds
+        """Whether the number is within the bound; NaN is not."""
+        return bool(self.measured <= self.claim.bound)
 
     def to_dict(self) -> dict[str, object]:
+        """The outcome as it is written to JSON files."""
         c = self.claim
         return {
             "id": c.id,
@@ -60,7 +69,7 @@ REGISTRY: dict[str, Claim] = {}
 
 
 def claim(
-    id: str, statement: str, *, source: str, quantity: str, bound: float, seeds: str = "none", quick: bool = False
+    id: str, statement: str, *, source: str, quantity: str, bound: float | int, seeds: str = "none", quick: bool = False
 ) -> Callable[[Measure], Measure]:
     """Register a function as the measurement of a claim."""
 
@@ -74,9 +83,9 @@ def claim(
 
 
 def check(claims: list[Claim]) -> Iterator[Outcome]:
-    """Measure claim after claim."""
-    for one in claims:
+    """Measure the claims one after another."""
+    for each in claims:
         begun = time.perf_counter()
         with double_precision():
-            measured = float(one.measure())
-        yield Outcome(one, measured, time.perf_counter() - begun)
+            measured = float(each.measure())
+        yield Outcome(each, measured, time.perf_counter() - begun)

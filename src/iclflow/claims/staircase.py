@@ -9,10 +9,10 @@ from scipy.integrate import quad
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.comparison.comparing import Comparison, compare, crossing, gaps, observed_drops, observed_plateaus
+from iclflow.comparison.comparing import Comparison, compare_one, crossing, gaps, observed_drops, observed_plateaus
 from iclflow.comparison.prediction import predict
 from iclflow.comparison.sample import sample_landscape
-from iclflow.data.sequences import TRAIN, Law, Sample, gathered
+from iclflow.data.sequences import TRAIN, Law, Sample, as_array
 from iclflow.models import Model
 from iclflow.results.run import Run
 from iclflow.theory import directions, plateau_losses
@@ -21,11 +21,19 @@ from iclflow.theory.separate import rank_optimum
 from iclflow.theory.single_mode import time_to_reach, value_at
 from iclflow.training import train
 
-__all__: list[str] = []
+__all__ = ["observed_drop_times"]
 
 TASK = icl.Task(dim=4, context=31)
 MODEL = icl.Separate(heads=5)
 LEVELS = TASK.dim + 1
+
+
+def observed_drop_times(run: Run, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels-1"]:
+    """The times at which the loss is halfway between neighbouring levels; infinite where it never gets there."""
+    middles = (levels[:-1] + levels[1:]) / 2
+    times = [crossing(run.time.values, run.loss.values, level) for level in middles]
+    return np.array([np.inf if time is None else time for time in times])
+
 
 # --- plateau levels of a finite run -----------------------------------------------------------------------------------
 
@@ -41,63 +49,65 @@ def finite_runs() -> Run:
 @cache
 def sample_levels() -> Float[np.ndarray, " levels"]:
     """The lowest losses of rank 0 to D on that sample."""
-    scene = sample_landscape(finite_runs().select(0))
-    return np.array([scene.loss(rank_optimum(scene, rank)) for rank in range(LEVELS)])
+    landscape = sample_landscape(finite_runs().select(0))
+    return np.array([landscape.loss(rank_optimum(landscape, rank)) for rank in range(LEVELS)])
 
 
 @cache
 def observed_levels() -> Float[np.ndarray, " levels"]:
-    """The level of every plateau, found on the curves alone: the median over runs."""
-    found: list[list[float]] = [[] for _ in range(LEVELS)]
+    """The level of every plateau, detected on the curves alone: the median over runs."""
+    observed: list[list[float]] = [[] for _ in range(LEVELS)]
     for seed in finite_runs().seeds:
         run = finite_runs().select(seed)
-        expected = predict(TASK, MODEL, weights=run.initial_weights)
-        for plateau in observed_plateaus(run.time.values, run.loss.values, expected):
-            found[int(np.argmin(np.abs(expected.levels - plateau.observed_level)))].append(plateau.observed_level)
-    return np.array([np.median(levels) for levels in found])
+        prediction = predict(TASK, MODEL, weights=run.initial_weights)
+        for plateau in observed_plateaus(run.time.values, run.loss.values, prediction):
+            nearest = int(np.argmin(np.abs(prediction.levels - plateau.observed_level)))
+            observed[nearest].append(plateau.observed_level)
+    return np.array([np.median(levels) for levels in observed])
 
 
 @claim(
     "staircase-levels-sample",
-    "The plateaus of a finite run are the best losses of rank 0, 1, .., D on its sample.",
+    "The plateaus of a run on a finite sample are the lowest losses of rank 0, 1, .., D on that sample.",
     source="Eq. 19, Fig. 3a",
     quantity="largest relative error of a plateau's level (median over 8 initial weights), 80000 sequences",
     bound=2e-3,
     seeds="0-7",
 )
 def levels_against_the_sample(sabotage: bool = False) -> float:
-    expected = plateau_losses(TASK) if sabotage else sample_levels()
-    return float(np.abs(observed_levels() / expected - 1).max())
+    predicted = plateau_losses(TASK) if sabotage else sample_levels()
+    return float(np.abs(observed_levels() / predicted - 1).max())
 
 
 @cache
 def standard_errors() -> Float[np.ndarray, " levels"]:
-    """Of the loss of every fixed point on that sample, from the squared errors of its sequences."""
+    """The standard error of the loss of every fixed point on that sample, from the squared errors of its sequences."""
     matrices = np.stack([plateau_matrix(TASK, m) for m in range(LEVELS)])
-    squares = squared_errors(gathered(Sample(Law.of(TASK), SAMPLES, (0, TRAIN))), matrices)
+    squares = squared_errors(as_array(Sample(Law.of(TASK), SAMPLES, (0, TRAIN))), matrices)
     return squares.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
 
 
 def squared_errors(
-    sequences: Float[np.ndarray, "P N+1 E"], matrices: Float[np.ndarray, "M D D"]
+    sequences: Float[np.ndarray, "P tokens E"], matrices: Float[np.ndarray, "M D D"]
 ) -> Float[np.ndarray, "P M"]:
+    """The squared error of every effective matrix on every sequence."""
     x, y, query = sequences[:, :-1, :-1], sequences[:, :-1, -1], sequences[:, -1]
     beta = np.einsum("pn,pnd->pd", y, x) / TASK.context
-    guesses = np.einsum("pd,mde,pe->pm", beta, matrices, query[:, :-1], optimize=True)
-    return (query[:, -1:] - guesses) ** 2
+    predictions = np.einsum("pd,mde,pe->pm", beta, matrices, query[:, :-1], optimize=True)
+    return (query[:, -1:] - predictions) ** 2
 
 
 @claim(
     "staircase-levels-population",
-    "They lie at the losses of the fixed points in order of falling eigenvalue, as near as the sample allows.",
+    "The plateaus lie at the losses of the fixed points in order of falling eigenvalue, up to the error of the sample.",
     source="Eq. 19, Fig. 3a",
     quantity="largest distance of a plateau's level (median of 8 runs) in standard errors of the sample, P = 80000",
     bound=4,
     seeds="0-7",
 )
 def levels_against_the_population(sabotage: bool = False) -> float:
-    expected = plateau_losses(TASK.replace(context=15) if sabotage else TASK)
-    return float(np.abs((observed_levels() - expected) / standard_errors()).max())
+    predicted = plateau_losses(TASK.replace(context=15) if sabotage else TASK)
+    return float(np.abs((observed_levels() - predicted) / standard_errors()).max())
 
 
 # --- one head, one direction ------------------------------------------------------------------------------------------
@@ -105,9 +115,9 @@ def levels_against_the_population(sabotage: bool = False) -> float:
 
 @claim(
     "scalar-equation",
-    "From heads that are aligned and balanced every value weight follows the scalar equation of its eigenvalue.",
+    "When heads start aligned and balanced, every value weight follows the scalar equation of its eigenvalue.",
     source="Eq. 20, 21",
-    quantity="largest gap of a value weight over the flow",
+    quantity="largest gap of a value weight along the flow",
     bound=1e-8,
 )
 def aligned_value_weights(sabotage: bool = False) -> float:
@@ -115,8 +125,8 @@ def aligned_value_weights(sabotage: bool = False) -> float:
     run, d = aligned_run(init), directions(TASK)
     time, values = run.weights["time"].values, run.reduced.value[:, : TASK.dim]
     curvature = d.query**3 if sabotage else d.curvature  # sabotage: no correction for a finite context
-    expected = [value_at(time, init, g, m) for g, m in zip(d.drive, curvature, strict=True)]
-    return float(np.abs(values - np.stack(expected, axis=1)).max())
+    predicted = [value_at(time, init, g, m) for g, m in zip(d.drive, curvature, strict=True)]
+    return float(np.abs(values - np.stack(predicted, axis=1)).max())
 
 
 @cache
@@ -126,9 +136,9 @@ def aligned_run(init: float) -> Run:
 
 @claim(
     "scalar-closed-form",
-    "The scalar equation has a closed solution, time as a function of the value weight.",
+    "The scalar equation has a closed-form solution: time as a function of the value weight.",
     source="beyond the paper",
-    quantity="largest relative error against numerical integration, all eigenvalues, v from 1 to 99 % of its end",
+    quantity="largest relative error against quadrature, all eigenvalues, v from 1 to 99 % of its final value",
     bound=1e-10,
     quick=True,
 )
@@ -153,15 +163,15 @@ def population_runs() -> Run:
 
 
 class Told(NamedTuple):
-    """What theory is told, right or wrong."""
+    """What theory assumes, correctly or, when sabotaged, wrongly."""
 
     task: icl.Task = TASK
     scale: float = 1.0  # of the initial weights
-    order: int = 1  # of the heads; -1 turns it round
+    order: int = 1  # of the heads; -1 reverses it
 
 
 class Beside(NamedTuple):
-    """Theory beside one run."""
+    """How one run differs from theory."""
 
     wrong_heads: int
     drop_errors: list[float]
@@ -169,24 +179,24 @@ class Beside(NamedTuple):
 
 
 @cache
-def besides(told: Told) -> list[Beside]:
+def besides(assumed: Told) -> list[Beside]:
     runs = population_runs()
-    return [beside(runs.select(seed), told) for seed in runs.seeds]
+    return [beside(runs.select(seed), assumed) for seed in runs.seeds]
 
 
-def beside(run: Run, told: Told) -> Beside:
-    weights = {name: told.scale * array[:: told.order] for name, array in run.initial_weights.items()}
-    expected = predict(told.task, MODEL, weights=weights)
+def beside(run: Run, assumed: Told) -> Beside:
+    weights = {name: assumed.scale * array[:: assumed.order] for name, array in run.initial_weights.items()}
+    prediction = predict(assumed.task, MODEL, weights=weights)
     time, loss = run.time.values, run.loss.values
-    drops = observed_drops(run, time, loss, expected)
+    drops = observed_drops(run, time, loss, prediction)
     wrong = sum(drop.predicted_head != drop.observed_head for drop in drops)
     errors = [np.inf if drop.error is None else drop.error for drop in drops]
-    return Beside(wrong, errors, gaps(time[::4], loss[::4], expected)[1])
+    return Beside(wrong, errors, gaps(time[::4], loss[::4], prediction)[1])
 
 
 @claim(
     "staircase-heads",
-    "The initial weights tell which head learns which direction.",
+    "The initial weights determine which head learns which direction.",
     source="beyond the paper",
     quantity="wrong heads among 80 drops, population descent at half the stable step",
     bound=0,
@@ -198,7 +208,7 @@ def winning_heads(sabotage: bool = False) -> float:
 
 @claim(
     "staircase-drop-times",
-    "The initial weights tell when every drop comes.",
+    "The initial weights determine when every drop comes.",
     source="beyond the paper",
     quantity="relative error of the time of a drop, mean over 80, population descent at half the stable step",
     bound=2e-3,
@@ -210,22 +220,22 @@ def drop_times(sabotage: bool = False) -> float:
 
 @claim(
     "staircase-loss-curve",
-    "The initial weights tell the whole loss curve.",
+    "The initial weights determine the whole loss curve.",
     source="Fig. 3a",
     quantity="gap of the loss, mean over time and 20 runs, population descent at half the stable step",
     bound=5e-4,
     seeds="0-19",
 )
 def loss_curves(sabotage: bool = False) -> float:
-    told = Told(task=TASK.replace(context=TASK.context - 1)) if sabotage else Told()
-    return float(np.mean([one.mean_gap for one in besides(told)]))
+    assumed = Told(task=TASK.replace(context=TASK.context - 1)) if sabotage else Told()
+    return float(np.mean([one.mean_gap for one in besides(assumed)]))
 
 
 @claim(
     "staircase-order",
-    "On every plateau the network holds the eigenvectors of the largest eigenvalues and no others.",
+    "On every plateau, the network has learned the eigenvectors of the largest eigenvalues and no others.",
     source="Sec. 4, Fig. 3a",
-    quantity="plateaus of 20 runs in whose middle it holds another set",
+    quantity="plateaus of 20 runs in the middle of which a different set is learned",
     bound=0,
     seeds="0-19",
 )
@@ -235,17 +245,15 @@ def order_of_learning(sabotage: bool = False) -> float:
 
 
 def wrong_sets(run: Run, rising: bool) -> int:
-    """Plateaus in whose middle the eigenvectors held are not the first ones by falling (or rising) eigenvalue."""
-    levels = plateau_losses(TASK)
-    edges = [crossing(run.time.values, run.loss.values, middle) for middle in (levels[:-1] + levels[1:]) / 2]
-    ends = np.array([0.0, *edges, run.time.values[-1]])
+    """Plateaus in the middle of which the learned eigenvectors are not the first by falling (or rising) eigenvalue."""
+    ends = np.array([0.0, *observed_drop_times(run, plateau_losses(TASK)), run.time.values[-1]])
     wrong = 0
-    for held, middle in enumerate((ends[:-1] + ends[1:]) / 2):
+    for count, middle in enumerate((ends[:-1] + ends[1:]) / 2):
         record = int(np.abs(run.weights["time"].values - middle).argmin())
         A = np.einsum("h,hij->ij", run.reduced.value[record], run.reduced.key_query[record])
-        seen = identify(TASK, A)
+        identified = identify(TASK, A)
         rank = np.arange(TASK.dim)[:: -1 if rising else 1]
-        wrong += not seen.clean or bool(np.any(seen.learned != (rank < held)))
+        wrong += not identified.clean or bool(np.any(identified.learned != (rank < count)))
     return wrong
 
 
@@ -256,7 +264,7 @@ PUBLIC = TASK.replace(normalize="none")
 
 @cache
 def sampled_comparisons(source: str) -> list[Comparison]:
-    return compare(sampled_runs(), source=source)
+    return [compare_one(sampled_runs().select(seed), source) for seed in sampled_runs().seeds]
 
 
 @cache
@@ -266,15 +274,15 @@ def sampled_runs() -> Run:
 
 @claim(
     "staircase-finite-sample",
-    "Descent on 5000 sequences follows the same theory, told the moments of the sample.",
+    "Descent on 5000 sequences follows the same theory when it is given the moments of the sample.",
     source="beyond the paper",
     quantity="relative error of the time of a drop, mean over the first three drops of 10 runs",
     bound=0.025,
     seeds="0-9",
 )
 def drop_times_on_a_sample(sabotage: bool = False) -> float:
-    compared = sampled_comparisons("population" if sabotage else "sample")
-    errors = [drop.error for one in compared for drop in one.drops[:3]]
+    comparisons = sampled_comparisons("population" if sabotage else "sample")
+    errors = [drop.error for one in comparisons for drop in one.drops[:3]]
     return float(np.mean([np.inf if error is None else error for error in errors]))
 
 
@@ -283,9 +291,9 @@ def drop_times_on_a_sample(sabotage: bool = False) -> float:
 
 @claim(
     "staircase-one-over-init",
-    "Every plateau of separate attention lasts as long as 1/init.",
+    "The length of every plateau of separate attention is proportional to 1/init.",
     source="beyond the paper",
-    quantity="error of the exponent of the wait before a drop in init, 1e-3 to 2.5e-4, worst of 4 drops, 5 seeds",
+    quantity="|a + 1| in wait before a drop ~ init^a, init 1e-3 to 2.5e-4, worst of 4 drops, 5 seeds",
     bound=0.02,
     seeds="0-4",
 )
@@ -298,12 +306,11 @@ def plateaus_last_one_over_init(sabotage: bool = False) -> float:
 
 @cache
 def mean_log_waits(model: Model, init: float) -> Float[np.ndarray, " D"]:
-    """The logarithm of the time before every drop, mean over seeds."""
+    """The logarithm of the wait before every drop, averaged over seeds."""
     runs = train(TASK, model, init=init, engine="moments", seeds=5)
     return np.mean([np.log(waits(runs.select(seed))) for seed in runs.seeds], axis=0)
 
 
 def waits(run: Run) -> Float[np.ndarray, " D"]:
-    levels = plateau_losses(TASK)
-    times = [crossing(run.time.values, run.loss.values, middle) for middle in (levels[:-1] + levels[1:]) / 2]
-    return np.diff(times, prepend=0.0)
+    """The time before every drop, counted from the drop before it."""
+    return np.diff(observed_drop_times(run, plateau_losses(TASK)), prepend=0.0)

@@ -1,4 +1,4 @@
-"""Variants of the task change two numbers a direction, drive and curvature; theory with these meets training."""
+"""Variants of the task change two numbers per direction, drive and curvature; theory with these matches training."""
 
 from functools import cache
 
@@ -37,7 +37,7 @@ def variant_error(run: Run, sabotage: bool) -> float:
 
 @claim(
     "prefix-drop-times",
-    "With the loss over all prefixes the drop times follow from averages over context lengths.",
+    "With the loss over all prefixes, the drop times follow from averages over context lengths.",
     source="beyond the paper",
     quantity="mean relative error over four drops and six seeds, population descent at half the stable step",
     bound=0.005,
@@ -49,7 +49,7 @@ def drop_times_with_prefixes(sabotage: bool = False) -> float:
 
 @claim(
     "noise-drop-times",
-    "With noise of variance one on the context's labels they follow from a larger curvature.",
+    "With noise of variance one on the context's labels, the drop times follow from a larger curvature.",
     source="beyond the paper",
     quantity="mean relative error over four drops and six seeds, population descent at half the stable step",
     bound=0.005,
@@ -61,7 +61,7 @@ def drop_times_with_noise(sabotage: bool = False) -> float:
 
 @claim(
     "task-covariance-drop-times",
-    "With task covariance diag(1, 3, 1.5, 1) they follow from drives weighted by it.",
+    "With task covariance diag(1, 3, 1.5, 1), the drop times follow from drives weighted by it.",
     source="beyond the paper",
     quantity="mean relative error over four drops and six seeds, population descent at half the stable step",
     bound=0.005,
@@ -73,7 +73,7 @@ def drop_times_with_unequal_tasks(sabotage: bool = False) -> float:
 
 @claim(
     "outputs-drop-times",
-    "With two outputs they follow from drives larger by the root of two, all vector blocks zero at the start.",
+    "With two outputs and all vector blocks zero at the start, the drop times follow from drives larger by sqrt(2).",
     source="beyond the paper",
     quantity="mean relative error over four drops and six seeds, population descent at half the stable step",
     bound=0.005,
@@ -87,17 +87,17 @@ def drop_times_with_two_outputs(sabotage: bool = False) -> float:
     "learning-order",
     "Directions are learned in falling order of task variance times token variance squared.",
     source="beyond the paper",
-    quantity="seeds, of six, with another order",
+    quantity="seeds, out of six, with a different order",
     bound=0,
     seeds="0-5",
 )
 def order_of_learning(sabotage: bool = False) -> float:
     run, d = variant_run(UNEQUAL), directions(UNEQUAL)
-    expected = np.argsort(-d.query) if sabotage else d.order  # sabotage: by token variance alone
+    predicted = np.argsort(-d.query) if sabotage else d.order  # sabotage: by token variance alone
     wrong = 0
     for seed in run.seeds:
         learned = learned_shares(run.select(seed)) > 0.5
-        wrong += not np.array_equal(np.argsort(np.argmax(learned, axis=0), kind="stable"), expected)
+        wrong += not np.array_equal(np.argsort(np.argmax(learned, axis=0), kind="stable"), predicted)
     return float(wrong)
 
 
@@ -115,27 +115,27 @@ def head_parts(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @claim(
     "prefix-plateaus",
-    "With the loss over all prefixes the plateaus stand at the levels of the averaged landscape.",
+    "With the loss over all prefixes, the plateaus lie at the levels of the averaged landscape.",
     source="beyond the paper",
     quantity="largest relative error over the plateaus before the last drop, six seeds",
     bound=1e-3,
     seeds="0-5",
 )
 def plateaus_with_prefixes(sabotage: bool = False) -> float:
-    run, expected = variant_run(PREFIX), plateau_losses(PLAIN if sabotage else PREFIX)
+    run, predicted = variant_run(PREFIX), plateau_losses(PLAIN if sabotage else PREFIX)
     worst = 0.0
     for seed in run.seeds:
         one = run.select(seed)
         levels = find_plateaus(one.time.values, one.loss.values).levels
-        if len(levels) != len(expected):
+        if len(levels) != len(predicted):
             return np.inf
-        worst = max(worst, float(np.abs(levels / expected - 1)[:-1].max()))
+        worst = max(worst, float(np.abs(levels / predicted - 1)[:-1].max()))
     return worst
 
 
 @claim(
     "prefix-minimum",
-    "With the loss over all prefixes training ends at the minimum of the averaged landscape.",
+    "With the loss over all prefixes, training ends at the minimum of the averaged landscape.",
     source="beyond the paper",
     quantity="relative error of the final loss of merged attention",
     bound=1e-6,
@@ -156,37 +156,37 @@ def observed_path(run: Run) -> tuple[tuple[int, ...], ...]:
     """The sets of directions that are learned in the middle of every plateau."""
     plateaus = find_plateaus(run.time.values, run.loss.values)
     middles = plateaus.starts + plateaus.lengths / 2
-    at = [int(np.argmin(np.abs(run.weights["time"].values - middle))) for middle in middles]
-    return tuple(tuple(int(d) for d in np.flatnonzero(share > 0.5)) for share in learned_shares(run)[at])
+    records = [int(np.argmin(np.abs(run.weights["time"].values - middle))) for middle in middles]
+    return tuple(tuple(int(d) for d in np.flatnonzero(share > 0.5)) for share in learned_shares(run)[records])
 
 
 @claim(
     "head-rotation-path",
-    "A head leaves a direction that is fast to learn for one that saves more loss: {} {1} {2} {1, 2}.",
+    "A head leaves a direction that is fast to learn for one that lowers the loss more: {}, {1}, {2}, {1, 2}.",
     source="beyond the paper",
-    quantity="seeds with other sets on their plateaus, of those predicted to rest on {1} for two time constants",
+    quantity="seeds with different sets on their plateaus, among those predicted to stay on {1} for two time constants",
     bound=0,
     seeds="0-5",
 )
 def path_of_a_rotating_head(sabotage: bool = False) -> float:
     task = TURNING.replace(task_spectrum=None) if sabotage else TURNING
-    expected = learning_path(directions(task), HEADS.heads)
+    predicted = learning_path(directions(task), HEADS.heads)
     runs = [run for run in map(turning_run().select, turning_run().seeds) if rests_on_the_first(run)]
-    return float(sum(observed_path(run) != expected for run in runs)) if len(runs) >= 3 else np.inf
+    return float(sum(observed_path(run) != predicted for run in runs)) if len(runs) >= 3 else np.inf
 
 
 def rests_on_the_first(run: Run) -> bool:
-    """Whether the head is predicted to hold the first direction long enough for a plateau."""
+    """Whether the head is predicted to stay on the first direction long enough for a plateau."""
     d = directions(TURNING)
     return bool(expected_staircase(run, d).waits[1] > 2 / rotation_rate(d, 0, 1))
 
 
 def observed_rotation_rate() -> float:
-    """Growth of the second direction in the head that holds the first, while it is still less than a fifth of it."""
+    """Growth rate of the second direction in the head that learned the first, while it is less than a fifth of it."""
     before = turning_run().select(1)
     grown = int(np.argmax(learned_shares(before)[:, 0] > 0.99))
     start = {str(name): np.asarray(array[grown]) for name, array in before.weights.items()}
-    run = icl.train(TURNING, HEADS, weights=start, time=40.0, records=5000)  # a clock of its own: finer records
+    run = icl.train(TURNING, HEADS, weights=start, time=40.0, records=5000)  # from time 0 again, for finer records
     v, k, q = head_parts(run)
     head = int(np.argmax(np.abs(v[0])))
     size = np.hypot(k[:, head], q[:, head])
@@ -196,7 +196,7 @@ def observed_rotation_rate() -> float:
 
 @claim(
     "head-rotation-rate",
-    "It turns at the rate at which the saddle of the first direction is unstable.",
+    "The head rotates at the rate at which the saddle of the first direction is unstable.",
     source="beyond the paper",
     quantity="relative error of the growth rate of the second direction",
     bound=0.05,

@@ -1,4 +1,4 @@
-"""The shell's door: parse, check, call one verb, say in a line what happened. No science here."""
+"""The command line: each command reads its flags, calls one function of the package and prints the outcome."""
 
 import sys
 import warnings
@@ -12,6 +12,7 @@ __all__ = ["app", "main"]
 
 
 def version() -> str:
+    """The name of the program and its version."""
     from importlib import metadata
 
     return f"iclflow {metadata.version('iclflow')}"
@@ -34,7 +35,7 @@ app.command("iclflow.cli.explore:explore", name="explore")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code; bad input is one line, never a traceback."""
+    """Run a command and exit with its code; bad input is reported in one line, never as a traceback."""
     warnings.simplefilter("ignore")
     try:
         import_named_model(list(sys.argv[1:] if arguments is None else arguments))
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def import_named_model(arguments: list[str]) -> None:
-    """Import the class of `--model module:Class`, so that its fields are flags like all others."""
+    """Import the class of `--model module:Class`, so that its fields become flags like all others."""
     for number, word in enumerate(arguments):
         flag, equals, value = word.partition("=")
         name = value if equals else "".join(arguments[number + 1 : number + 2])
@@ -67,5 +68,6 @@ def import_named_model(arguments: list[str]) -> None:
 
 
 def complain(line: str, code: int) -> int:
+    """Print a line on standard error and return the exit code."""
     print(f"iclflow: {line}", file=sys.stderr)
     return code

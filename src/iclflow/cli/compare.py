@@ -1,4 +1,4 @@
-"""`iclflow compare`: loss curves from anywhere over theory and over each other."""
+"""`iclflow compare`: loss curves of runs and files against theory and against each other."""
 
 import io
 import json as json_text
@@ -20,18 +20,18 @@ def compare(
     ],
     flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
     weights: Annotated[
-        str | None, Parameter(help="initial weights of the curves from files: predicts their course")
+        str | None, Parameter(help="initial weights of the curves in files, to predict their drop times")
     ] = None,
     config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
     out: Annotated[str, Parameter(help="the figure, .pdf, .png or .svg")] = "comparison.pdf",
     overwrite: Annotated[bool, Parameter(help="replace an existing figure", negative=())] = False,
     json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
 ) -> int:
-    """Lay loss curves over theory and over each other, and print how far they are apart.
+    """Draw loss curves over theory and over each other, and print how far apart they are.
 
     Example: iclflow compare attnM_head8_D4_R1_P5000_N32_seed10.txt runs/mine --lr 0.001
 
-    A run knows its settings; a file of the public code tells most of them by its name, and flags tell the rest.
+    A run knows its settings. The name of a file of the public code gives most of them, and flags give the rest.
     """
     if not curves:
         raise BadInput("curve: needs at least one run directory, FILE.txt or FILE.csv")
@@ -49,9 +49,9 @@ def compare(
     from iclflow.figures.overlay import overlay
     from iclflow.system.atomic import write_file
 
-    found = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights)
+    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights)
     image = io.BytesIO()
-    overlay(found).savefig(image, format=picture.suffix[1:])
+    overlay(overlaid).savefig(image, format=picture.suffix[1:])
     write_file(picture, image.getvalue())
-    print(json_text.dumps({**found.to_dict(), "figure": out}, indent=1) if json else f"{found}\nfigure: {out}")
+    print(json_text.dumps({**overlaid.to_dict(), "figure": out}, indent=1) if json else f"{overlaid}\nfigure: {out}")
     return 0

@@ -1,4 +1,4 @@
-"""`iclflow explore`: the page."""
+"""`iclflow explore`: the page in the browser."""
 
 import errno
 import os
@@ -14,12 +14,12 @@ __all__ = ["explore"]
 
 
 def explore(
-    directory: Annotated[str | None, Parameter(help="saved runs and sweeps to open too, read only")] = None,
+    directory: Annotated[str | None, Parameter(help="saved runs and sweeps to show as well, read only")] = None,
     *,
     port: Annotated[str, Parameter(help="on 127.0.0.1; 0 takes a free one")] = "8050",
     browser: Annotated[bool, Parameter(help="open the page")] = True,
 ) -> None:
-    """Turn the knobs and watch the staircase, in a browser, on this machine only.
+    """Explore theory and simulation in a browser, on this machine only.
 
     Example: iclflow explore runs --port 8050
     """
@@ -44,11 +44,11 @@ def explore(
 
     try:
         serve(int(port), saved, opened)
-    except (OSError, SystemExit) as error:  # werkzeug leaves by itself when the port is taken
+    except (OSError, SystemExit) as error:  # werkzeug exits by itself when the port is taken
         if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
         raise BadInput(f"port: {port} is taken or not allowed; choose another, or 0 for a free one") from None
-    # A thread inside XLA cannot be interrupted, and an interpreter that ends around one aborts; nothing is unsaved.
+    # A thread inside XLA cannot be interrupted, and a normal exit would abort around it; there is nothing to save.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

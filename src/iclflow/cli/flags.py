@@ -1,6 +1,6 @@
-"""Command-line flags, made from the same records that Python uses.
+"""Command-line flags, made from the records that are used in Python.
 
-Values stay text here: `config` turns them into numbers and refuses them in its own words.
+Values remain text here: the records turn them into numbers and refuse bad ones.
 """
 
 import difflib
@@ -13,16 +13,17 @@ from cyclopts import CycloptsError, Parameter
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from iclflow.config import Task, Training
+from iclflow.config.record import Record
 from iclflow.errors import BadInput
 from iclflow.models.base import KNOWN, import_model
 
 __all__ = ["Flags", "explain", "given"]
 
-RECORDS = (Task, *KNOWN.values(), Training)
+RECORDS: tuple[type[Record], ...] = (Task, *KNOWN.values(), Training)
 
 
 def make_flags() -> type:
-    """One optional flag a field; None means that it was not given."""
+    """A class with one optional flag per field; None means that the flag was not given."""
     fields: dict[str, Any] = {
         "model": Annotated[str | None, Parameter(help="merged, separate (default), mlp, or module:Class of your own")],
         "data": Annotated[str | None, Parameter(help="your own sequences, FILE.npz")],
@@ -36,24 +37,24 @@ def make_flags() -> type:
             else:
                 fields[name] = Annotated[str | None, Parameter(help=info.description, allow_leading_hyphen=True)]
     flags = make_dataclass("Flags", [(n, t, field(default=None)) for n, t in fields.items()], kw_only=True, frozen=True)
-    flags.__module__ = __name__  # cyclopts takes classes of the default, `types`, for built-in ones
+    flags.__module__ = __name__  # with the default, `types`, cyclopts would take it for a built-in class
     return flags
 
 
 Flags: Any = make_flags()
 
 
-def given(flags: Any, config: Path | None = None) -> dict[str, Any]:
+def given(flags: object, config: Path | None = None) -> dict[str, Any]:
     """The settings of a TOML file, overridden by the flags that were given."""
     settings = {} if config is None else read_toml(config)
-    flagged = {} if flags is None else {name: value for name, value in vars(flags).items() if value is not None}
-    settings = {**settings, **flagged}
+    settings |= {name: value for name, value in vars(flags).items() if value is not None}
     if "model" in settings:
         import_model(str(settings["model"]))
     return settings
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, which has no tables."""
     try:
         settings = tomllib.loads(path.read_text())
     except OSError as error:
@@ -62,9 +63,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"config: {str(path)!r} is not TOML ({error})") from None
     for name, value in settings.items():
         if isinstance(value, dict):
-            raise BadInput(
-                f"config: {name!r} is a table; settings stand at the top level, under the names of the flags"
-            )
+            raise BadInput(f"config: {name!r} is a table; settings belong at the top level, named like the flags")
     return settings
 
 
@@ -81,6 +80,7 @@ def explain(error: CycloptsError) -> str:
 
 
 def unknown_flag(flag: str) -> str:
+    """The complaint about a flag, with the nearest known one."""
     names = ["--" + name.replace("_", "-") for name in Flags.__dataclass_fields__]
     near = [name for name in difflib.get_close_matches(flag, names, n=1) if name != flag]
     hint = f"did you mean {near[0]}?" if near else "see `iclflow COMMAND --help`"

@@ -1,15 +1,19 @@
-"""`iclflow probe`: which in-context algorithm do weights run?"""
+"""`iclflow probe`: which in-context algorithm do the weights implement?"""
 
 import json as json_text
 from dataclasses import field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
 from iclflow.config import Task
 from iclflow.errors import BadInput
+from iclflow.models import Model
+
+if TYPE_CHECKING:
+    import iclflow.probing.result
 
 __all__ = ["probe"]
 
@@ -17,7 +21,7 @@ FIGURES = ("distances", "gains", "alignment")
 
 
 def make_flags() -> type:
-    """The task's flags, `--softmax` and `--data`, as `train` spells them."""
+    """The flags of the task, `--softmax` and `--data`, as in `train`."""
     wanted = {*Task.model_fields, "softmax", "data"}
     chosen = [(f.name, f.type, field(default=None)) for f in fields(Flags) if f.name in wanted]
     flags = make_dataclass("ProbeFlags", chosen, kw_only=True, frozen=True)
@@ -33,17 +37,17 @@ def probe(
     flags: Annotated[ProbeFlags, Parameter(name="*")] = ProbeFlags(),  # noqa: B008
     *,
     figure: Annotated[
-        str | None, Parameter(help="draw into FILE-distances.png, FILE-gains.png, FILE-alignment.png")
+        str | None, Parameter(help="write FILE-distances.png, FILE-gains.png and FILE-alignment.png")
     ] = None,
     json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
 ) -> int:
-    """Name the algorithm that weights run in context, along training where there is a time axis.
+    """Name the in-context algorithm that weights implement, at every saved time of a run.
 
     Example: iclflow probe runs/staircase
 
     SOURCE is a run directory, a folder of checkpoints, or FILE[:PREFIX] in safetensors or npz, also under the names of
-    the public code (value.weight, kq.weight, ..). A run knows its task; for bare weights say it with the task's flags,
-    or give sequences with --data.
+    the public code (value.weight, kq.weight, ..). A run knows its task; for bare weights give the flags of the task, or
+    sequences with --data.
     """
     settings = given(flags)
     data, softmax = settings.pop("data", None), settings.pop("softmax", None)
@@ -65,8 +69,8 @@ def probe(
     return 0
 
 
-def refuse_early(source: str, task: Task | None, data: str | None, softmax: bool | None) -> Any:
-    """What can be refused from the files alone, before anything heavy is loaded."""
+def refuse_early(source: str, task: Task | None, data: str | None, softmax: bool | None) -> Model | None:
+    """The model if `--softmax` was given; whatever the files show to be wrong is refused before JAX is loaded."""
     path = Path(source)
     if (path / "summary.json").is_file():
         if softmax is not None:
@@ -87,17 +91,17 @@ def refuse_early(source: str, task: Task | None, data: str | None, softmax: bool
     return type(model)(softmax=softmax)
 
 
-def draw(found: Any, path: Path) -> list[Path]:
-    """One file a figure; the alignment map needs heads."""
+def draw(result: "iclflow.probing.result.Probe", path: Path) -> list[Path]:
+    """Write one file per figure; the alignment map needs heads."""
     from iclflow import figures
 
     suffix, written = path.suffix or ".png", []
     for name in FIGURES:
-        if name == "alignment" and found.heads is None:
+        if name == "alignment" and result.heads is None:
             continue
         target = path.with_name(f"{path.stem}-{name}{suffix}")
         try:
-            getattr(figures, f"probe_{name}")(found).savefig(target)
+            getattr(figures, f"probe_{name}")(result).savefig(target)
         except OSError as error:
             raise BadInput(f"figure: cannot write {str(target)!r} ({error.strerror})") from None
         written.append(target)

@@ -1,23 +1,25 @@
-"""The public code's command: same flags, laws, text and file names; the training is iclflow's.
+"""The command of the public code: the same flags, laws, output and file names; the training is that of iclflow.
 
 | flag | means here |
 | --- | --- |
 | `--seq_len` | context + 1: the query counts |
-| `--epoch` | losses measured, so one more than the updates |
-| `--vary_len` | loss over all prefixes, attention divided by the number of tokens; without it no scale at all |
-| `--white_cov` | eigenvalues all 1/D; without it proportional to 1..D; trace 1 either way |
-| `--init` | standard deviation of an entry; attnS: divided by the root of the size of the stacked array |
-| `--seed` | basis, data and initial weights |
+| `--epoch` | number of losses measured, one more than the number of updates |
+| `--vary_len` | loss over all prefixes, attention divided by the number of tokens; without it attention is not scaled |
+| `--white_cov` | all eigenvalues are 1/D; without it they are proportional to 1..D; the trace is 1 in both cases |
+| `--init` | standard deviation of an entry; attnS: divided by the square root of the size of the stacked array |
+| `--seed` | seed of the basis, the data and the initial weights |
 
-Random numbers are iclflow's own, the laws are the public code's.
+The random numbers are those of iclflow, their laws are those of the public code.
 """
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+from jaxtyping import Float
 
 from iclflow.config import Task, Training
 from iclflow.errors import BadInput, IclflowError
@@ -26,30 +28,31 @@ from iclflow.models import MLP, Merged, Model, Separate
 from iclflow.system.atomic import write_file
 
 if TYPE_CHECKING:
-    from iclflow.results.run import Run
+    import iclflow.results.run
 
 __all__ = ["experiment_of", "file_name", "main", "table_of"]
 
 MODELS = ("attnM", "attnS", "mlp")
-TELL = 2000  # epochs between two lines of progress
+Number = int | float
+TELL = 2000  # epochs between two printed losses
 
 
 class Parser(argparse.ArgumentParser):
-    """Complaints in one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message.removeprefix("argument ").replace("--", "", 1))
 
 
-def number(kind: type, allowed: str, least: float = -np.inf, most: float = np.inf) -> Any:
-    """A number of a kind and range, or a line that says what is allowed."""
+def number(kind: type[Number], allowed: str, least: Number, most: Number = np.inf) -> Callable[[str], Number]:
+    """A function that reads a number of a kind and range, or refuses it with what is allowed."""
 
-    def read(text: str) -> Any:
+    def read(text: str) -> Number:
         try:
-            value = kind(text)
+            value: Number = kind(text)
         except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
+            value = np.nan
+        if not least <= value <= most:
             raise argparse.ArgumentTypeError(f"{text!r} must be {allowed}")
         return value
 
@@ -57,6 +60,7 @@ def number(kind: type, allowed: str, least: float = -np.inf, most: float = np.in
 
 
 def parser() -> Parser:
+    """The parser with the flags of the public code."""
     count, positive = number(int, "a whole number of at least 1", 1), number(float, "a number above 0", 5e-324)
     flags = Parser(prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = flags.add_argument
@@ -71,10 +75,10 @@ def parser() -> Parser:
     add("--seq_len", type=number(int, "a whole number of at least 2", 2), default=32, help="tokens, query included")
     add("--in_dim", type=count, default=4)
     add("--out_dim", type=count, default=1)
-    add("--cubic_feat", action="store_true", help="cubic features, which --model mlp takes anyway")
+    add("--cubic_feat", action="store_true", help="cubic features, which --model mlp has in any case")
     add("--model", choices=MODELS, default="attnM")
     add("--softmax", action="store_true")
-    add("--rank", "--KQ_dim", type=count, default=1, help="rank of key and query of attnS")
+    add("--rank", "--KQ_dim", type=count, default=1, help="rank of key and query in attnS")
     add("--head_num", type=count, default=1)
     add("--init", type=positive, default=0.01)
     add("--show", action="store_true", help="show the loss curve instead of writing it")
@@ -83,7 +87,7 @@ def parser() -> Parser:
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:
-    """The same run in our words."""
+    """The experiment that these flags describe."""
     if args.cubic_feat and args.model != "mlp":
         raise BadInput(f"cubic_feat: belongs to --model mlp, not {args.model}")
     model: Model
@@ -109,14 +113,15 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
 
 
 def file_name(args: argparse.Namespace) -> str:
+    """The file name of the public code."""
     name = f"{args.model}_head{args.head_num}_D{args.in_dim}_R{args.rank}"
     name += f"_P{args.trainset_size}_N{args.seq_len}_seed{args.seed}"
     icl = f"_icl{args.icl}" if args.testset_size else ""
     return name + icl + ("_value" if args.track_value else "") + ".txt"
 
 
-def table_of(run: "Run", args: argparse.Namespace) -> np.ndarray:
-    """One row an epoch: loss; with a test set also in-weight and in-context loss; or with the value weights."""
+def table_of(run: "iclflow.results.run.Run", args: argparse.Namespace) -> Float[np.ndarray, "epochs columns"]:
+    """One row per epoch: the loss, then the value weights or, with a test set, the in-weight and in-context loss."""
     columns = [run.loss.values]
     if args.testset_size and not args.track_value:
         columns += [run.loss_iwl.values, run.loss_icl.values]
@@ -127,7 +132,7 @@ def table_of(run: "Run", args: argparse.Namespace) -> np.ndarray:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train, and write or show the curve; mistakes are one line and exit code 2."""
+    """Train, and write or show the curve; bad input is reported in one line, with exit code 2."""
     try:
         args = parser().parse_args(arguments)
         experiment = experiment_of(args)
@@ -143,6 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) -> int:
+    """Train, write or show the result, and return the exit code."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -167,18 +173,18 @@ def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) 
 
 
 def keep_former(path: Path, text: str) -> None:
-    """Different runs can have one file name; a former file with other numbers steps aside instead of being lost."""
+    """Rename an earlier file of the same name, which different runs can share, if it holds other numbers."""
     if not path.exists() or path.read_bytes() == text.encode():
         return
     number = 1
     while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
         number += 1
     path.rename(aside)
-    print(f"{path}: the former file is now {aside}")
+    print(f"{path}: the earlier file of this name is now {aside}")
 
 
-def show(table: np.ndarray, args: argparse.Namespace, picture: Path) -> None:
-    """Open the figure where there is a screen; elsewhere leave it as a file."""
+def show(table: Float[np.ndarray, "epochs columns"], args: argparse.Namespace, picture: Path) -> None:
+    """Open the figure where there is a screen; write it to a file elsewhere."""
     import matplotlib
 
     if not matplotlib.rcParams["interactive"] and not has_screen():
@@ -201,13 +207,14 @@ def show(table: np.ndarray, args: argparse.Namespace, picture: Path) -> None:
             axes[0, 1].set(xlabel="epoch", ylabel="value weights")
         if matplotlib.get_backend().lower() == "agg":
             figure.savefig(picture)
-            print(f"no screen here; the figure is {picture}")
+            print(f"there is no screen; the figure is in {picture}")
         else:
             plt.show()
         plt.close(figure)
 
 
 def has_screen() -> bool:
+    """Whether windows can be opened."""
     import os
 
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,11 +1,11 @@
-"""`iclflow sweep`: run a grid, look after it, and get the results out."""
+"""`iclflow sweep`: run a grid, check it, and export its results."""
 
 import contextlib
 import json as json_text
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 app = App(name="sweep", result_action="return_value")
 
-Workers = Annotated[str | None, Parameter(help="processes on this machine (default: one a core); 0: none but this one")]
+Workers = Annotated[str | None, Parameter(help="processes on this machine (default: one per core); 0: only this one")]
 Scheduler = Annotated[str | None, Parameter(help="address or scheduler file of a dask cluster that computes instead")]
 
 
@@ -25,19 +25,19 @@ def run(
     file: Annotated[str, Parameter(help="the grid, FILE.toml")],
     /,
     *,
-    out: Annotated[str, Parameter(help="directory of the results")],
+    out: Annotated[str, Parameter(help="directory for the results")],
     workers: Workers = None,
     scheduler: Scheduler = None,
-    resume: Annotated[bool, Parameter(help="go on with the sweep in --out", negative=())] = False,
-    summary: Annotated[bool, Parameter(help="keep drop times, plateaus and so on, no curves", negative=())] = False,
-    dry_run: Annotated[bool, Parameter(help="say what would be run, and stop", negative=())] = False,
+    resume: Annotated[bool, Parameter(help="continue the sweep in --out", negative=())] = False,
+    summary: Annotated[bool, Parameter(help="keep drop times, plateaus and so on, but no curves", negative=())] = False,
+    dry_run: Annotated[bool, Parameter(help="print what would be run, and stop", negative=())] = False,
 ) -> int:
     """Run a grid of experiments that survives crashes.
 
     Example: iclflow sweep ranks.toml --out sweeps/ranks --workers 4
 
-    FILE is TOML: base settings, axes with lists or ranges, zipped axes that move together, seeds; docs/how-to/sweep.md
-    shows one. A sweep that was stopped, or killed, goes on with --resume; runs that are done are never done again.
+    FILE is TOML: base settings, axes with lists or ranges, zipped axes that vary together, seeds; docs/how-to/sweep.md
+    shows one. A sweep that was stopped or killed is continued with --resume; finished runs are not repeated.
     """
     again = f"iclflow sweep {file} --out {out}{' --summary' if summary else ''} --resume"
     with told_how_to_go_on(again):
@@ -60,6 +60,7 @@ def run(
 
 
 def worker_count(text: str | None) -> int | None:
+    """The number of processes; None for the default."""
     if text is None:
         return None
     if not text.isdecimal() or int(text) > 4096:
@@ -69,7 +70,7 @@ def worker_count(text: str | None) -> int | None:
 
 @contextlib.contextmanager
 def told_how_to_go_on(again: str) -> Iterator[None]:
-    """Whatever ends a session early, a signal above all, also says how to go on."""
+    """Add the command that continues to the message of whatever ends a sweep early, such as a signal."""
     with stopped_by_signals():
         try:
             yield
@@ -83,7 +84,7 @@ def told_how_to_go_on(again: str) -> Iterator[None]:
 
 @app.command
 def status(dir: str, /, *, json: Annotated[bool, Parameter(help="print as JSON", negative=())] = False) -> int:
-    """Say how far a sweep is, also while it runs.
+    """Print how far a sweep is, also while it is running.
 
     Example: iclflow sweep status sweeps/ranks
     """
@@ -115,7 +116,7 @@ def check(
     dir: str,
     /,
     *,
-    repair: Annotated[bool, Parameter(help="redo what is damaged or missing", negative=())] = False,
+    repair: Annotated[bool, Parameter(help="run again what is damaged or missing", negative=())] = False,
     workers: Workers = None,
     scheduler: Scheduler = None,
 ) -> int:
@@ -143,7 +144,7 @@ def export(
     dir: str,
     /,
     *,
-    csv: Annotated[str | None, Parameter(help="one row a run, without curves")] = None,
+    csv: Annotated[str | None, Parameter(help="one row per run, without curves")] = None,
     netcdf: Annotated[str | None, Parameter(help="everything, with named dimensions")] = None,
 ) -> int:
     """Write the results as a table or as netCDF.
@@ -175,7 +176,7 @@ def figure(
         str, Parameter(help="final_loss, components, drops, drop_times:K, plateau_losses:K, ..")
     ] = "final_loss",
     where: Annotated[list[str] | None, Parameter(help="AXIS=VALUE, keeps only these runs", negative=())] = None,
-    theory: Annotated[bool, Parameter(help="lay theory over it", negative="--no-theory")] = True,
+    theory: Annotated[bool, Parameter(help="draw theory over it", negative="--no-theory")] = True,
 ) -> int:
     """Draw loss curves with bands over the seeds, or one quantity along an axis.
 
@@ -202,13 +203,15 @@ def figure(
 
 
 def pair(text: str) -> tuple[str, str]:
+    """The axis and the value in AXIS=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"where: {text!r} must be AXIS=VALUE")
     return name, value
 
 
-def save(path: str, write: Any) -> None:
+def save(path: str, write: Callable[[str], object]) -> None:
+    """Write a file, and refuse a path that cannot be written."""
     try:
         write(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`iclflow theory`: what theory says about a task and a model, without training anything."""
+"""`iclflow theory`: what theory predicts for a task and a model, without training."""
 
 import json as json_text
 from pathlib import Path
@@ -20,28 +20,28 @@ def theory(
     config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
     json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
 ) -> int:
-    """Plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).
+    """Print plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).
 
     Example: iclflow theory --model separate --heads 5 --init 0.001
     """
     settings = given(flags, None if config is None else Path(config))
     if "data" in settings:
-        raise BadInput(f"data: {settings['data']!r} does not go with theory, which knows the population only")
-    found = numbers(Experiment.from_flat(settings), "init" in settings)
-    print(json_text.dumps(found, indent=1) if json else table(found))
+        raise BadInput(f"data: {settings['data']!r} does not go with theory, which knows only the population")
+    results = numbers(Experiment.from_flat(settings), "init" in settings)
+    print(json_text.dumps(results, indent=1) if json else table(results))
     return 0
 
 
 def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
-    """All of it as plain numbers."""
+    """The predictions as plain numbers, under the names of the JSON object."""
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
     task, model, training = experiment.task, experiment.model, experiment.training
-    levels, scene = plateau_losses(task), landscape(task)
+    levels, quadratic = plateau_losses(task), landscape(task)
     visited = list(range(model.components(task) + 1)) if model.one_by_one else [0, task.dim]
     d = directions(task)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "model": model.kind,
         "eigenvalues": covariances(task).eigenvalues.tolist(),
         "drive": d.drive.tolist(),
@@ -49,33 +49,35 @@ def numbers(experiment: Experiment, with_init: bool) -> dict[str, Any]:
         "plateau_losses": levels.tolist(),
         "visited": visited,
         "minimum": float(levels[visited[-1]]),
-        "escape_rate": float(d.drive.max()) if model.one_by_one else escape_rate(scene),
+        "escape_rate": float(d.drive.max()) if model.one_by_one else escape_rate(quadratic),
     }
     if with_init and model.theory(task) is not None:
         from iclflow.comparison.prediction import predict
 
-        expected = predict(task, model, init=training.init, init_law=training.init_law, seed=training.seed)
-        first = float(expected.drop_times[0]) if model.one_by_one else escape_time(scene, training.init)
-        found |= {
+        predicted = predict(task, model, init=training.init, init_law=training.init_law, seed=training.seed)
+        first = float(predicted.drop_times[0]) if model.one_by_one else escape_time(quadratic, training.init)
+        results |= {
             "escape_time": first,
-            "drop_times": expected.drop_times.tolist(),
-            "heads": expected.heads.tolist(),
-            "directions": [int(i) + 1 for i in expected.directions],
+            "drop_times": predicted.drop_times.tolist(),
+            "heads": predicted.heads.tolist(),
+            "directions": [int(i) + 1 for i in predicted.directions],
         }
-    return found
+    return results
 
 
-def table(found: dict[str, Any]) -> str:
-    """The same for people."""
-    visited = set(found["visited"])
-    lines = [f"{found['model']}: minimum {found['minimum']:.6f}, escape rate {found['escape_rate']:.5g} per t/tau"]
+def table(results: dict[str, Any]) -> str:
+    """The same as a table."""
+    visited = set(results["visited"])
+    lines = [
+        f"{results['model']}: minimum {results['minimum']:.6f}, escape rate {results['escape_rate']:.5g} per t/tau"
+    ]
     lines.append("  m   eigenvalue   drive g     loss L(M_m)")
-    levels = found["plateau_losses"]
+    levels = results["plateau_losses"]
     for m, level in enumerate(levels):
-        row = "" if m == 0 else f"{found['eigenvalues'][m - 1]:10.5f} {found['drive'][m - 1]:10.3e}"
+        row = "" if m == 0 else f"{results['eigenvalues'][m - 1]:10.5f} {results['drive'][m - 1]:10.3e}"
         lines.append(f"  {m:<3d} {row:<21s} {level:14.8f}{'' if m in visited else '   (not visited)'}")
-    if "drop_times" in found:
-        lines.append(f"  escape time {found['escape_time']:.5g}; predicted drops at t/tau:")
-        for number, (time, head) in enumerate(zip(found["drop_times"], found["heads"], strict=True), 1):
+    if "drop_times" in results:
+        lines.append(f"  escape time {results['escape_time']:.5g}; predicted drops at t/tau:")
+        for number, (time, head) in enumerate(zip(results["drop_times"], results["heads"], strict=True), 1):
             lines.append(f"    {number}: {time:.6g}" + ("" if head < 0 else f"   (head {head})"))
     return "\n".join(lines)

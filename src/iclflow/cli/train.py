@@ -4,7 +4,7 @@ import json as json_text
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,6 +12,10 @@ from iclflow.cli.flags import Flags, given
 from iclflow.errors import BadInput
 from iclflow.results.writing import default_directory, refuse_existing
 from iclflow.training.inputs import inputs_from_flat
+
+if TYPE_CHECKING:
+    import iclflow.comparison.summary
+    import iclflow.results.run
 
 __all__ = ["train"]
 
@@ -28,7 +32,7 @@ def train(
     save_weights: Annotated[
         bool, Parameter(help="keep the weights along training, not only first and last", negative=())
     ] = False,
-    resume: Annotated[str | None, Parameter(help="go on with the run in DIR: give --steps or --time as well")] = None,
+    resume: Annotated[str | None, Parameter(help="continue the run in DIR; give --steps or --time as well")] = None,
     figure: Annotated[bool, Parameter(help="draw the loss curve into the run's directory")] = True,
     json: Annotated[bool, Parameter(help="print the summary as JSON", negative=())] = False,
 ) -> int:
@@ -36,47 +40,49 @@ def train(
 
     Example: iclflow train --model separate --heads 5 --init 0.01 --out runs/staircase
 
-    Without --samples the population is trained, without --lr and --steps by gradient flow until the loss has settled.
+    Without --samples the model is trained on the population; without --lr and --steps it follows gradient flow until
+    the loss has settled.
     """
     settings = given(flags, None if config is None else Path(config))
-    if resume is not None:
-        run, where = resumed(settings, resume, weights, out, overwrite)
-    else:
-        run, where = started(settings, weights, out, overwrite, save_weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if resume is not None:
+            run, where = resumed(settings, resume, weights, out, overwrite)
+        else:
+            run, where = started(settings, weights, out, overwrite, save_weights)
     from iclflow.comparison.summary import account
 
-    told = account(run)
-    report(run, where, told, json, draw(run, where, told) if figure else None)
+    outcome = account(run)
+    report(run, where, outcome, json, draw(run, where, outcome) if figure else None)
     return 1 if run.status in FAILED else 0
 
 
 def started(
     settings: dict[str, Any], weights: str | None, out: str | None, overwrite: bool, save_weights: bool
-) -> tuple[Any, Path]:
-    """A new run. Everything that can be refused is refused before JAX is loaded."""
+) -> tuple["iclflow.results.run.Run", Path]:
+    """A new run and its directory. Everything that can be refused is refused before JAX is loaded."""
     inputs = inputs_from_flat(settings, weights)
     where = default_directory(inputs.experiment) if out is None else Path(out)
     refuse_existing(where, overwrite)
     from iclflow.training.start import run_experiment
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run = run_experiment(*inputs)
-        (run if save_weights else run.first_and_last()).save(where, overwrite)
+    run = run_experiment(*inputs)
+    (run if save_weights else run.first_and_last()).save(where, overwrite)
     return run, where
 
 
-def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str | None, overwrite: bool) -> Any:
-    """Go on with a saved run, in place or into a new directory."""
+def resumed(
+    settings: dict[str, Any], source: str, weights: str | None, out: str | None, overwrite: bool
+) -> tuple["iclflow.results.run.Run", Path]:
+    """A saved run that is continued, and its directory, which is the old one or `out`."""
     more = {name: settings.pop(name) for name in ("steps", "time", "data") if name in settings}
     if settings or weights is not None:
         extra = next(iter(settings), "weights")
         raise BadInput(f"{extra}: a resumed run keeps its settings; only steps, time and data can be given")
-    number = {"steps": int, "time": float}
-    for name in ("steps", "time"):
+    for name, kind in (("steps", int), ("time", float)):
         if name in more:
             try:
-                more[name] = number[name](more[name])
+                more[name] = kind(more[name])
             except ValueError:
                 raise BadInput(f"{name}: {more[name]!r} must be a number") from None
             if not more[name] > 0:
@@ -84,35 +90,37 @@ def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str
     where = Path(source if out is None else out)
     if out is not None:
         refuse_existing(where, overwrite)
-    from iclflow.training import resume as resume_verb
+    from iclflow.training import resume as resume_run
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run = resume_verb(source, **more)
-        run.save(where, overwrite=out is None or overwrite)
+    run = resume_run(source, **more)
+    run.save(where, overwrite=out is None or overwrite)
     return run, where
 
 
-def draw(run: Any, where: Path, told: Any) -> Path:
-    """The loss curve, theory over it, beside the arrays."""
+def draw(run: "iclflow.results.run.Run", where: Path, outcome: "iclflow.comparison.summary.Account") -> Path:
+    """Draw the loss curve with theory into the directory of the run."""
     import io
 
     from iclflow.figures import loss_curve
     from iclflow.system.atomic import write_file
 
     picture = io.BytesIO()
-    loss_curve(run, theory=told.comparisons[0].prediction if told.comparisons else False).savefig(picture, format="pdf")
+    theory = outcome.comparisons[0].prediction if outcome.comparisons else False
+    loss_curve(run, theory=theory).savefig(picture, format="pdf")
     write_file(where / "loss.pdf", picture.getvalue())
     return where / "loss.pdf"
 
 
-def report(run: Any, where: Path, told: Any, json: bool, figure: Path | None) -> None:
-    """What happened, in a line (or as JSON); warnings on standard error."""
+def report(
+    run: "iclflow.results.run.Run", where: Path, outcome: "iclflow.comparison.summary.Account", json: bool,
+    figure: Path | None,
+) -> None:  # fmt: skip
+    """Print the outcome in one line, or as JSON; warnings go to standard error."""
     for note in run.summary["warnings"]:
         print(f"warning: {note}", file=sys.stderr)
     if json:
-        drawn = {"figure": None if figure is None else str(figure)}
-        print(json_text.dumps({"out": str(where), **run.summary, **drawn, **told.to_dict()}, indent=1))
+        file = {"figure": None if figure is None else str(figure)}
+        print(json_text.dumps({"out": str(where), **run.summary, **file, **outcome.to_dict()}, indent=1))
         return
     first, last = run.loss.values[..., 0].mean(), run.summary["final_loss"]
     ends = last if isinstance(last, list) else [last]
@@ -120,5 +128,5 @@ def report(run: Any, where: Path, told: Any, json: bool, figure: Path | None) ->
     why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")
     status = run.status if run.status == "ok" else f"{run.status} ({why})"
     way = f"{run.summary['steps_done']} steps of {run.summary['engine']}, {run.summary['seconds']:.2f} s"
-    seen = "" if figure is None else f"   (figure: {figure})"
-    print(f"{where}: {status}; loss {first:.4g} -> {numbers} {told}; {way}{seen}")
+    drawn = "" if figure is None else f"   (figure: {figure})"
+    print(f"{where}: {status}; loss {first:.4g} -> {numbers} {outcome}; {way}{drawn}")

@@ -1,14 +1,18 @@
-"""`iclflow verify`: every claim measured against its bound."""
+"""`iclflow verify`: measure every claim against its bound."""
 
 import json as json_text
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from iclflow.claims import every_claim
+from iclflow.claims.registry import Claim, Outcome, check
 from iclflow.errors import BadInput
+from iclflow.system.atomic import write_file
+from iclflow.system.progress import progress_bar
 
 __all__ = ["verify"]
 
@@ -26,16 +30,11 @@ def verify(
     """
     if json is not None and not Path(json).resolve().parent.is_dir():
         raise BadInput(f"json: {json!r} must be a file in an existing directory")
-    from iclflow.claims import every_claim
-
     claims = selected(every_claim(), only, quick)
     if list_:
         for c in claims:
             print(f"{c.id:28s} {c.source:24s} {c.statement}")
         return 0
-    from iclflow.claims.registry import check
-    from iclflow.system.progress import progress_bar
-
     begun, outcomes = time.perf_counter(), []
     print(f"{'claim':28s} {'measured':>10s} {'bound':>10s} {'margin':>8s}  {'':4s} {'s':>6s}")
     with warnings.catch_warnings():
@@ -50,14 +49,13 @@ def verify(
     if failed:
         print(f"failed: {', '.join(failed)}")
     if json is not None:
-        from iclflow.system.atomic import write_file
-
-        told = {"claims": [o.to_dict() for o in outcomes]}
-        write_file(Path(json), json_text.dumps(told, indent=1) + "\n")
+        results = {"claims": [o.to_dict() for o in outcomes]}
+        write_file(Path(json), json_text.dumps(results, indent=1) + "\n")
     return 1 if failed else 0
 
 
-def selected(claims: dict[str, Any], only: list[str] | None, quick: bool) -> list[Any]:
+def selected(claims: dict[str, Claim], only: list[str] | None, quick: bool) -> list[Claim]:
+    """The claims that `--only` and `--quick` leave."""
     chosen = [c for c in claims.values() if c.quick or not quick]
     for wanted in only or ():
         if not any(c.id.startswith(wanted) for c in claims.values()):
@@ -65,7 +63,8 @@ def selected(claims: dict[str, Any], only: list[str] | None, quick: bool) -> lis
     return [c for c in chosen if only is None or any(c.id.startswith(wanted) for wanted in only)]
 
 
-def line(outcome: Any) -> str:
+def line(outcome: Outcome) -> str:
+    """One row of the printed table."""
     bound, measured = outcome.claim.bound, outcome.measured
     margin = "exact" if bound == 0 and measured == 0 else f"{bound / measured:.1f}x" if measured > 0 else "-"
     status = "pass" if outcome.holds else "FAIL"

@@ -1,4 +1,4 @@
-"""Theory beside what happened: predict a curve, compare runs and curves with it, find plateaus and drops.
+"""Theory beside simulation: predict loss curves, compare runs and curves with them, find plateaus and drops.
 
-Nothing heavy is imported until it is asked for.
+Importing this package alone imports nothing heavy.
 """

@@ -1,7 +1,7 @@
-"""Theory over a run, on one clock, with the gap measured.
+"""A run beside the prediction of theory: distance between the curves, drops and plateaus, all in time t/tau.
 
 Drops are timed by the loss: a drop is half done when the loss crosses the middle between two predicted levels. Plateaus
-are found on the observed curve alone (`plateaus`), so that a plateau nobody predicted shows up too.
+are detected on the observed curve alone (`plateaus`), so that unpredicted plateaus are reported too.
 """
 
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ __all__ = ["Comparison", "Drop", "Plateau", "compare", "compare_one"]
 
 @dataclass(frozen=True)
 class Drop:
-    """A predicted drop beside what the run did; `None` where the run has not come so far."""
+    """A predicted drop and the observed one; observed values are `None` if the run did not reach the drop."""
 
     predicted_time: float
     observed_time: float | None
@@ -34,7 +34,7 @@ class Drop:
 
     @property
     def error(self) -> float | None:
-        """Relative error of the predicted time; a run that starts below the drop has none."""
+        """The relative error of the predicted time; `None` if the run did not reach the drop or started below it."""
         if not self.observed_time:
             return None
         return abs(self.predicted_time - self.observed_time) / self.observed_time
@@ -42,7 +42,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Plateau:
-    """A plateau of the run beside the predicted level nearest to it."""
+    """An observed plateau and the predicted level nearest to it."""
 
     observed_level: float
     predicted_level: float
@@ -53,18 +53,18 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One run beside its prediction; gaps are shares of the predicted loss before the first drop."""
+    """One run and its prediction; gaps are relative to the predicted loss before the first drop."""
 
     seed: int
     largest_gap: float
-    mean_gap: float  # averaged over time, to the end of the run or a quarter past the last predicted drop
+    mean_gap: float  # averaged over time, until the run ends or shortly after the last predicted drop
     drops: tuple[Drop, ...]
     plateaus: tuple[Plateau, ...]
     prediction: Prediction
-    source: str  # population or sample: whose moments theory used
+    source: str  # whose moments theory used, population or sample
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the curves, ready for JSON."""
+        """Return everything except the curves, ready for JSON."""
         drops = [{**asdict(drop), "error": drop.error} for drop in self.drops]
         return {
             "seed": self.seed,
@@ -82,12 +82,10 @@ class Comparison:
             "  drop   predicted t/tau   observed   error   head, direction (predicted; observed)",
         ]
         for number, d in enumerate(self.drops, 1):
-            seen = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
-            expected, found = (d.predicted_head, d.direction), (d.observed_head, d.observed_direction)
-            who = "; ".join(
-                ", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in (expected, found)
-            )
-            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {seen}   {who}")
+            observed = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
+            pairs = (d.predicted_head, d.direction), (d.observed_head, d.observed_direction)
+            heads = "; ".join(", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in pairs)
+            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {observed}   {heads}")
         lines.append("  plateau   observed   predicted      start     length   predicted length")
         for number, p in enumerate(self.plateaus, 1):
             length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
@@ -97,10 +95,17 @@ class Comparison:
 
 
 def compare(run: Run, *, source: str | None = None) -> Comparison | list[Comparison]:
-    """Lay theory over a run; a list for several seeds.
+    """Compare a run with the curve that theory predicts from its initial weights.
 
     Args:
-        source: whose moments theory uses, `population` or `sample`; by default the sample's where the run had one.
+        run: a run of one or several seeds.
+        source: whose moments theory uses, `population` or `sample`; by default the sample's if the run has one.
+
+    Returns:
+        The comparison, or a list with one comparison per seed if the run has several.
+
+    Raises:
+        BadInput: if theory does not cover the run (softmax, Adam, ..), or if `source` does not exist.
     """
     if "seed" in run.curves.dims:
         return [compare_one(run.select(seed), source) for seed in run.seeds]
@@ -108,7 +113,7 @@ def compare(run: Run, *, source: str | None = None) -> Comparison | list[Compari
 
 
 def compare_one(run: Run, source: str | None) -> Comparison:
-    """Theory over the run of a single seed."""
+    """Compare the run of a single seed with theory."""
     source = source or ("population" if run.experiment.population or run.task.icl_fraction < 1 else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
@@ -121,19 +126,12 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     time, loss = time[finite], loss[finite]
     largest, mean = gaps(time, loss, prediction)
     drops = tuple(observed_drops(run, time, loss, prediction))
-    return Comparison(
-        run.seeds[0],
-        largest,
-        mean,
-        drops,
-        tuple(observed_plateaus(time, loss, prediction)),
-        prediction,
-        source,
-    )
+    plateaus = tuple(observed_plateaus(time, loss, prediction))
+    return Comparison(run.seeds[0], largest, mean, drops, plateaus, prediction, source)
 
 
 def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction) -> tuple[float, float]:
-    """The largest and the time-averaged distance between the curves."""
+    """The largest and the time-averaged distance between observed and predicted loss."""
     difference = np.abs(loss - prediction.loss(time)) / prediction.levels[0]
     inside = time <= max(prediction.end, time[0] + 1e-12)
     duration = time[inside][-1] - time[0]
@@ -142,7 +140,7 @@ def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], predictio
 
 
 def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level: float) -> float | None:
-    """When a curve first falls through a level."""
+    """The time at which a curve first falls to a level, `None` if it never does."""
     below = np.flatnonzero(loss <= level)
     if not len(below):
         return None
@@ -153,14 +151,17 @@ def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level
     return float(time[i - 1] + share * (time[i] - time[i - 1]))
 
 
-def observed_drops(run: Run, time: np.ndarray, loss: np.ndarray, prediction: Prediction) -> list[Drop]:
+def observed_drops(
+    run: Run, time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction
+) -> list[Drop]:
+    """Every predicted drop with the time, head and direction observed in the run."""
     middles = (prediction.levels[:-1] + prediction.levels[1:]) / 2
-    found = []
-    for number, middle in enumerate(middles):
+    drops = []
+    for number, middle in enumerate(middles.tolist()):
         when = crossing(time, loss, middle)
         step = None if when is None else int(np.searchsorted(time, when))
         direction = int(prediction.directions[number])
-        found.append(
+        drops.append(
             Drop(
                 predicted_time=float(prediction.drop_times[number]),
                 observed_time=when,
@@ -171,18 +172,18 @@ def observed_drops(run: Run, time: np.ndarray, loss: np.ndarray, prediction: Pre
                 observed_direction=None if when is None else grown_direction(run, when, number, prediction),
             )
         )
-    return found
+    return drops
 
 
 def carrying_head(run: Run, direction: int) -> int | None:
-    """The head that holds a direction at the end, where heads hold directions."""
+    """The head with the largest share of a direction at the end; `None` if the drop has no direction of its own."""
     if direction < 0 or run.experiment.data is not None:
         return None
     return int(np.argmax(head_shares(run.model, run.final_weights, run.task)[:, direction]))
 
 
 def grown_direction(run: Run, when: float, number: int, prediction: Prediction) -> int | None:
-    """The eigen-direction whose gain grew most across a drop, from the weights kept nearest to both plateaus."""
+    """The eigen-direction whose gain grew most across a drop, judged by the recorded weights on both sides of it."""
     if prediction.directions[number] < 0 or run.experiment.data is not None:
         return None
     times = run.weights["time"].values
@@ -195,14 +196,16 @@ def grown_direction(run: Run, when: float, number: int, prediction: Prediction) 
     return int(np.argmax(growth)) if first < last else None
 
 
-def observed_plateaus(time: np.ndarray, loss: np.ndarray, prediction: Prediction) -> list[Plateau]:
+def observed_plateaus(
+    time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction
+) -> list[Plateau]:
+    """Every observed plateau with the nearest predicted level."""
     if len(time) < 3:
         return []
-    seen = find_plateaus(time, loss)
     waits = np.diff(prediction.drop_times, prepend=0.0)
-    found = []
-    for level, start, length in zip(seen.levels, seen.starts, seen.lengths, strict=True):
+    plateaus = []
+    for level, start, length in zip(*find_plateaus(time, loss), strict=True):
         nearest = int(np.argmin(np.abs(prediction.levels - level)))
-        expected = float(waits[nearest]) if nearest < len(waits) else None
-        found.append(Plateau(float(level), float(prediction.levels[nearest]), float(start), float(length), expected))
-    return found
+        wait = float(waits[nearest]) if nearest < len(waits) else None
+        plateaus.append(Plateau(float(level), float(prediction.levels[nearest]), float(start), float(length), wait))
+    return plateaus

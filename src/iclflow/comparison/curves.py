@@ -1,13 +1,14 @@
-"""Loss curves from anywhere: a run's directory, the public code's text files, tables.
+"""Loss curves from run directories, from text files of the public code, and from tables.
 
 | file | read as |
 | --- | --- |
-| `DIR` | a run: every seed a curve, with its clock, its initial weights and its settings |
-| `FILE.txt` | the public code's output, one row an epoch, the loss first; its name tells model and sizes |
+| `DIR` | a run: one curve per seed, with times, initial weights and settings |
+| `FILE.txt` | output of the public code: one row per epoch, loss in the first column; the name gives model and sizes |
 | `FILE.csv` | a table with a column `loss`, and `time` (t/tau) or `step` |
 """
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ __all__ = ["Curve", "read_curves"]
 
 LARGEST = 512 * 2**20  # bytes
 NAMES = {"attnM": "merged", "attnS": "separate", "mlp": "mlp"}
+Column = Float[np.ndarray, " T"]
 PUBLIC = re.compile(r"(attnM|attnS|mlp)_head(\d+)_D(\d+)_R(\d+)_P(\d+)_N(\d+)_seed(\d+)")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A loss against t/tau, or against the step where nothing tells the clock."""
+    """A loss over t/tau, or over steps if the learning rate is not known."""
 
     name: str
     loss: Float[np.ndarray, " T"]
@@ -40,6 +42,7 @@ class Curve:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def axis(self, clock: str) -> Float[np.ndarray, " T"]:
+        """Return the times (`clock` is `time`) or the steps of the curve."""
         axis = self.time if clock == "time" else self.step
         if axis is None:
             missing = "lr: needed to put it on the clock t/tau" if clock == "time" else "it has no steps, only times"
@@ -48,7 +51,7 @@ class Curve:
 
 
 def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
-    """The curves of a directory or file; `settings` say what a file cannot, such as `lr`."""
+    """Read the curves of a directory or file; `settings` supply what the file does not hold, such as `lr`."""
     path = Path(source)
     if path.is_dir():
         run = load_run(path)
@@ -58,53 +61,54 @@ def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
         raise BadInput(f"curve: {source!r} must be a run directory, FILE.txt or FILE.csv")
     if path.stat().st_size > LARGEST:
         raise BadInput(f"curve: {source!r} is larger than {LARGEST // 2**20} MiB")
-    told = {**told_by_name(path.name), **settings}
+    known = {**told_by_name(path.name), **settings}
     step, time, loss = read_table(path) if path.suffix == ".csv" else read_text(path)
-    if time is None and step is not None and "lr" in told:
-        time = step * clock(told)
-    return [Curve(str(path), loss, step, time, None, told)]
+    if time is None and step is not None and "lr" in known:
+        time = step * clock(known)
+    return [Curve(str(path), loss, step, time, None, known)]
 
 
 def from_run(run: Run, name: str) -> Curve:
+    """The loss curve of a run of one seed; the flow has times but no steps."""
     steps = run.curves["step"].values.astype(float) if run.summary["engine"] != "flow" else None
     return Curve(name, run.loss.values, steps, run.time.values, run, run.config)
 
 
 def told_by_name(name: str) -> dict[str, Any]:
-    """What the public code writes into its file names, and its conventions."""
-    found = PUBLIC.match(name)
-    if found is None:
+    """The settings that the public code writes into its file names, and those that it always uses."""
+    match = PUBLIC.match(name)
+    if match is None:
         return {}
-    model, heads, dim, rank, samples, tokens, seed = found.groups()
-    told = {
+    model, heads, dim, rank, samples, tokens, seed = match.groups()
+    settings = {
         "model": NAMES[model], "heads": int(heads), "dim": int(dim), "samples": int(samples),
         "context": int(tokens) - 1, "seed": int(seed), "normalize": "none", "init_law": "public",
     }  # fmt: skip
-    return {**told, "rank": int(rank)} if model == "attnS" else told
+    return {**settings, "rank": int(rank)} if model == "attnS" else settings
 
 
 def clock(settings: dict[str, Any]) -> float:
-    """t/tau that passes in one step."""
+    """The time t/tau that passes in one step."""
     experiment = Experiment.from_flat(settings)
     assert experiment.training.lr is not None
     return clock_rate(experiment.task, experiment.model) * experiment.training.lr
 
 
-def read_text(path: Path) -> tuple[np.ndarray, None, np.ndarray]:
-    import warnings
-
+def read_text(path: Path) -> tuple[Column, None, Column]:
+    """Steps, no times, and losses of an output file of the public code."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an empty file is an error of ours, not a warning
+        warnings.simplefilter("ignore")  # an empty file raises an error below
         try:
             table = np.loadtxt(path, ndmin=2)
         except (ValueError, OSError, UnicodeDecodeError) as error:
             raise BadInput(f"curve: cannot read {str(path)!r} as rows of numbers ({first_words(error)})") from None
     if table.size == 0 or len(table) < 2:
-        raise BadInput(f"curve: {str(path)!r} must hold at least two rows, one an epoch")
+        raise BadInput(f"curve: {str(path)!r} must hold at least two rows, one per epoch")
     return np.arange(len(table), dtype=float), None, checked(path, table[:, 0])
 
 
-def read_table(path: Path) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+def read_table(path: Path) -> tuple[Column | None, Column | None, Column]:
+    """Steps, times and losses of a table; steps or times may be missing."""
     import pandas as pd
 
     try:
@@ -119,11 +123,12 @@ def read_table(path: Path) -> tuple[np.ndarray | None, np.ndarray | None, np.nda
         raise BadInput(f"curve: {str(path)!r} must hold at least two rows")
     for name in ("step", "time"):
         if name in columns and not (np.diff(columns[name]) > 0).all():
-            raise BadInput(f"curve: {name} in {str(path)!r} must rise from row to row; one curve a file")
+            raise BadInput(f"curve: {name} in {str(path)!r} must rise from row to row; a file holds one curve")
     return columns.get("step"), columns.get("time"), checked(path, columns["loss"])
 
 
-def checked(path: Path, loss: np.ndarray) -> np.ndarray:
+def checked(path: Path, loss: Column) -> Column:
+    """Return the losses if all of them are finite, else raise `BadInput`."""
     if not np.isfinite(loss).all():
         raise BadInput(f"curve: {str(path)!r} holds a loss that is not a finite number")
     return loss

@@ -1,23 +1,26 @@
-r"""How far a model has learned each direction: its reduced form beside the directions of theory.
+r"""How far a model has learned each direction of theory.
 
-The gain of direction $d$ is its part of the effective matrix relative to the strength with which it is learned, 1 at
-the fixed point; heads share in it. All in the paper's units, so that no normaliser and no number of outputs matters.
+The gain of direction $d$ is the component of the effective matrix along $d$, divided by the strength with which $d$ is
+learned: it is 1 at the fixed point. Every head contributes a share. All quantities are in the paper's units, so they
+depend neither on the normaliser nor on the number of outputs.
 """
 
 import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.data.features import Blocks
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced, coefficients, effective_matrix
 from iclflow.theory.algorithm import gain_matrix
 from iclflow.theory.landscape import Directions, directions
 from iclflow.units import to_paper_weights
 
-__all__ = ["along", "gains", "head_shares", "paper_matrix", "paper_reduced"]
+__all__ = ["along", "gains", "head_shares", "paper_reduced", "paper_weights"]
 
 
 def paper_weights(model: Model, weights: Weights, task: Task) -> Weights:
+    """The weights in the paper's units."""
     return {name: np.asarray(to_paper_weights(task, model, np.asarray(array))) for name, array in weights.items()}
 
 
@@ -26,14 +29,10 @@ def paper_reduced(model: Model, weights: Weights, task: Task) -> Reduced:
     return model.reduced(paper_weights(model, weights, task), task)
 
 
-def paper_matrix(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "D D"]:
-    """The effective matrix of one output in the paper's units."""
-    return effective_matrix(coefficients(model, paper_weights(model, weights, task), task), task)
-
-
-def gains(model: Model, weights: Weights, task: Task, d: Directions | None = None) -> Float[np.ndarray, " D"]:
-    """Of every direction."""
-    return np.diag(gain_matrix(d or directions(task), paper_matrix(model, weights, task)))
+def gains(model: Model, weights: Weights, task: Task, blocks: Blocks | None = None) -> Float[np.ndarray, " D"]:
+    """The gain of every direction; `blocks="label"` leaves out what runs through the vector blocks."""
+    theta = coefficients(model, paper_weights(model, weights, task), task, blocks)
+    return np.diag(gain_matrix(directions(task), effective_matrix(theta, task)))
 
 
 def along(d: Directions, matrices: Float[np.ndarray, "H D D"]) -> Float[np.ndarray, "H D"]:
@@ -41,7 +40,7 @@ def along(d: Directions, matrices: Float[np.ndarray, "H D D"]) -> Float[np.ndarr
     return np.einsum("di,hij,dj->hd", np.linalg.inv(d.left), matrices, np.linalg.inv(d.right))
 
 
-def head_shares(model: Model, weights: Weights, task: Task, d: Directions | None = None) -> Float[np.ndarray, "H D"]:
+def head_shares(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "H D"]:
     """The share of each head in the gain of each direction."""
-    d, heads = d or directions(task), paper_reduced(model, weights, task)
+    d, heads = directions(task), paper_reduced(model, weights, task)
     return along(d, heads.value[:, None, None] * heads.key_query) / d.strength

@@ -1,7 +1,7 @@
-"""Curves laid over each other and over theory, and how far they are apart.
+"""Loss curves compared with theory and with each other.
 
-Distances are shares of the first curve's initial loss, over the stretch that both curves cover. A curve with initial
-weights (a run, or a file given with its weights) has a predicted course; one without has predicted levels only.
+Distances are relative to the initial loss of the first curve, over the times that both curves cover. Where the initial
+weights are known (a run, or a file given with its weights) theory predicts the whole curve, else only its levels.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ __all__ = ["Distance", "Overlay", "lay_over"]
 
 @dataclass(frozen=True)
 class Distance:
-    """Between a curve and another, or theory."""
+    """The distance between a curve and its reference, another curve or theory."""
 
     curve: str
     reference: str
@@ -34,6 +34,8 @@ class Distance:
 
 @dataclass(frozen=True)
 class Overlay:
+    """Several loss curves with their plateaus, drops, predictions and distances, by name of the curve."""
+
     curves: list[Curve]
     clock: str  # time or step
     distances: list[Distance]
@@ -51,12 +53,13 @@ class Overlay:
                 f"{curve.name}: loss {curve.loss[0]:.5g} -> {curve.loss[-1]:.5g}; drops at {axis}: {times or '-'}"
             )
             for level, near in self.plateaus[curve.name]:
-                beside = "" if near is None else f"   theory {near:.6f}   off by {level / near - 1:+.2%}"
-                lines.append(f"    plateau {level:.6f}{beside}")
+                theory = "" if near is None else f"   theory {near:.6f}   off by {level / near - 1:+.2%}"
+                lines.append(f"    plateau {level:.6f}{theory}")
         lines += [f"{d.curve} to {d.reference}: largest {d.largest:.3g}, mean {d.mean:.3g}" for d in self.distances]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return everything except the curves, ready for JSON."""
         return {
             "clock": self.clock,
             "curves": [
@@ -70,7 +73,7 @@ class Overlay:
 
 
 def lay_over(curves: list[Curve], weights: str | None = None) -> Overlay:
-    """Compare every curve with theory and with the first one; `weights` are the initial ones of curves without any."""
+    """Compare every curve with theory and with the first curve; `weights` is the file of the initial weights."""
     clock = "time" if any(c.run is not None or c.time is not None for c in curves) else "step"
     if clock == "time" and any(c.time is None for c in curves) and all(c.step is not None for c in curves):
         clock = "step"
@@ -81,9 +84,7 @@ def lay_over(curves: list[Curve], weights: str | None = None) -> Overlay:
         if prediction is not None:
             predictions[curve.name] = prediction
             distances.append(Distance(curve.name, "theory", *gaps(axes[curve.name], curve.loss, prediction)))
-    first = curves[0]
-    for other in curves[1:]:
-        distances.append(between(first, other, axes))
+    distances += [between(curves[0], other, axes) for other in curves[1:]]
     levels = known_levels(curves)
     plateaus = {c.name: observed(axes[c.name], c.loss, levels) for c in curves}
     drops = {c.name: find_drops(axes[c.name], c.loss).times.tolist() for c in curves}
@@ -91,6 +92,7 @@ def lay_over(curves: list[Curve], weights: str | None = None) -> Overlay:
 
 
 def between(first: Curve, other: Curve, axes: dict[str, np.ndarray]) -> Distance:
+    """The distance of a curve to the first one."""
     a, b = axes[first.name], axes[other.name]
     grid = np.union1d(a, b)
     grid = grid[(grid >= max(a[0], b[0])) & (grid <= min(a[-1], b[-1]))]
@@ -102,7 +104,7 @@ def between(first: Curve, other: Curve, axes: dict[str, np.ndarray]) -> Distance
 
 
 def expected(curve: Curve, weights: str | None) -> Prediction | None:
-    """The course that theory expects, where initial weights are known and theory covers the settings."""
+    """The predicted curve, if initial weights are known and theory covers the settings."""
     if curve.run is not None:
         try:
             return compare_one(curve.run, None).prediction
@@ -115,7 +117,7 @@ def expected(curve: Curve, weights: str | None) -> Prediction | None:
 
 
 def known_levels(curves: list[Curve]) -> Float[np.ndarray, " m"] | None:
-    """The plateau losses of the task, where anything tells what it is."""
+    """The predicted plateau losses, if the settings of some curve describe the task."""
     for curve in curves:
         if curve.settings and curve.settings.get("data") is None:
             experiment = Experiment.from_flat(curve.settings)
@@ -127,6 +129,7 @@ def known_levels(curves: list[Curve]) -> Float[np.ndarray, " m"] | None:
 def observed(
     axis: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], levels: Float[np.ndarray, " m"] | None
 ) -> list[tuple[float, float | None]]:
-    found = find_plateaus(axis, loss).levels.tolist() if len(axis) > 2 else []
+    """The level of every observed plateau, and the nearest predicted level."""
+    seen = find_plateaus(axis, loss).levels.tolist() if len(axis) > 2 else []
     nearest = lambda x: None if levels is None else float(levels[np.argmin(np.abs(levels - x))])
-    return [(float(level), nearest(level)) for level in found]
+    return [(level, nearest(level)) for level in seen]

@@ -1,4 +1,4 @@
-r"""Plateaus and drops on any falling curve, from this program or from elsewhere, clean or noisy.
+r"""Plateaus and drops of any falling curve, from this program or from elsewhere, clean or noisy.
 
 Read the curve sideways: $w(\ell)$ is the time spent while the loss falls through a thin band at level $\ell$,
 that is $\delta / |dL/dt|$. A **plateau** is a level at which $w$ has a local maximum; a **drop** is a fall
@@ -11,14 +11,13 @@ constants, a power law. Their speed only falls, $w$ only rises. The definition d
 may be even, logarithmic or anything else.
 
 Noise is removed by the best falling fit (isotonic regression), which leaves a curve that falls already
-untouched. The thickness of the band and the smallest drop that counts grow with the noise that the fit took
-away.
+untouched. The thickness of the band and the smallest drop that counts grow with the noise that the fit removed.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from scipy.ndimage import gaussian_filter1d, median_filter
 from scipy.optimize import isotonic_regression
 
@@ -34,7 +33,10 @@ NOISE_SIZES = 6.0  # smallest drop in units of the noise
 WIDTH = 5.0  # thickness of the band in units of the noise
 POINTS = 20_000  # longer curves are averaged down to about this many
 SMOOTHING = 0.1  # in ln t, for curves whose plateaus are not flat
-MAIN = 0.02  # smallest speed of a main drop, as a fraction of the initial loss a unit of ln t
+MAIN = 0.02  # smallest speed of a main drop, as a fraction of the initial loss per unit of ln t
+
+
+Unchecked = Num[np.ndarray, "..."]  # `falling_fit` checks that time and loss are one-dimensional and of one shape
 
 
 class Drops(NamedTuple):
@@ -60,7 +62,7 @@ class Falling(NamedTuple):
     noise: float
 
     def crossing(self, levels: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
-        """When the loss first reaches each level; the curve's ends for levels beyond its own."""
+        """The time at which the loss first reaches each level; levels out of range give an end of the curve."""
         after = np.searchsorted(-self.loss, -np.asarray(levels, dtype=float), side="left")
         i = np.clip(after, 1, len(self.loss) - 1)
         gap = np.maximum(self.loss[i - 1] - self.loss[i], np.finfo(float).tiny)
@@ -76,8 +78,8 @@ class Rest(NamedTuple):
     level: float
 
 
-def find_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> Drops:
-    """When the drops of a loss curve are half done, and how large they are.
+def find_drops(time: Unchecked, loss: Unchecked) -> Drops:
+    """Find the times at which the drops of a loss curve are half done, and their sizes.
 
     >>> t = np.linspace(0, 100, 500)
     >>> find_drops(t, 2 - np.tanh(t - 30) - np.tanh(t - 60)).times.round(1)
@@ -90,11 +92,11 @@ def find_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> 
     return Drops(curve.crossing((levels[:-1] + levels[1:]) / 2), levels[:-1] - levels[1:])
 
 
-def find_plateaus(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> Plateaus:
-    """The levels at which a loss curve rests, since when, and for how long.
+def find_plateaus(time: Unchecked, loss: Unchecked) -> Plateaus:
+    """Find the levels at which a loss curve rests, with the start and the length of each plateau.
 
-    One more than there are drops, none for a convex curve. A run that has not left its first level, or is on
-    its way down from it, has that one plateau.
+    There is one plateau more than there are drops, and none on a convex curve. A run that has not left its first
+    level, or is just leaving it, has that one plateau.
     """
     curve = falling_fit(time, loss)
     levels = plateau_levels(curve)
@@ -107,7 +109,8 @@ def find_plateaus(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) 
     return Plateaus(levels, starts, ends - starts)
 
 
-def falling_fit(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> Falling:
+def falling_fit(time: Unchecked, loss: Unchecked) -> Falling:
+    """The best falling fit to the finite points of a curve, averaged down if there are many."""
     time, loss = np.asarray(time, dtype=float), np.asarray(loss, dtype=float)
     if time.ndim != 1 or time.shape != loss.shape:
         raise BadInput(f"loss: shape {loss.shape} must be the one-dimensional shape {time.shape} of time")
@@ -116,8 +119,7 @@ def falling_fit(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) ->
     if len(time) < 3 or (np.diff(time) < 0).any():
         raise BadInput(f"time: {len(time)} finite points must be at least 3, in rising order")
     rough = roughness(loss)
-    # A running median and an isotonic fit both return a falling curve as it is, so a clean curve is not
-    # smeared.
+    # A running median and an isotonic fit both return a falling curve unchanged, so clean curves are not smeared.
     loss = median_filter(loss, size=5, mode="nearest")
     time, loss, count = thinned(time, loss)
     fit = isotonic_regression(loss, weights=count, increasing=False).x
@@ -139,7 +141,7 @@ def roughness(loss: Float[np.ndarray, " T"]) -> float:
 def thinned(
     time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]
 ) -> tuple[Float[np.ndarray, " B"], Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
-    """Means over blocks that are short both in time and in its logarithm, and their numbers of points."""
+    """Means over blocks that are short both in time and in log time, and the number of points in each block."""
     if len(time) <= POINTS:
         return time, loss, np.ones(len(time))
     even = np.linspace(time[0], time[-1], POINTS // 2)
@@ -163,21 +165,24 @@ def plateau_levels(curve: Falling) -> Float[np.ndarray, " K"]:
     dwell = np.log(left - entered + 1e-12 * (curve.time[-1] - curve.time[0]))
     peaks, falling = turning_peaks(dwell, np.log(CONTRAST))
     rests = [Rest(entered[p], left[p], float(np.interp((entered[p] + left[p]) / 2, *curve[:2]))) for p in peaks]
-    found = [rest.level for rest in kept_apart(curve, rests)]
-    begun = falling and found[-1] - curve.loss[-1] >= smallest_drop(curve)
-    return np.array(found if len(found) > 1 or begun else [])
+    kept = [rest.level for rest in kept_apart(curve, rests)]
+    begun = falling and kept[-1] - curve.loss[-1] >= smallest_drop(curve)
+    return np.array(kept if len(kept) > 1 or begun else [])
 
 
 def fall(curve: Falling) -> float:
+    """The loss at the start minus the loss at the end."""
     return float(curve.loss[0] - curve.loss[-1])
 
 
 def smallest_drop(curve: Falling) -> float:
+    """The size below which a fall between plateaus does not count as a drop."""
     return max(SMALLEST * fall(curve), NOISE_SIZES * curve.noise)
 
 
 def flat(curve: Falling) -> bool:
-    return fall(curve) <= max(FLAT * abs(curve.loss[0]), NOISE_SIZES * curve.noise)
+    """Whether the curve never left its first level."""
+    return bool(fall(curve) <= max(FLAT * abs(curve.loss[0]), NOISE_SIZES * curve.noise))
 
 
 def turning_peaks(height: Float[np.ndarray, " M"], contrast: float) -> tuple[list[int], bool]:
@@ -197,7 +202,7 @@ def turning_peaks(height: Float[np.ndarray, " M"], contrast: float) -> tuple[lis
 
 
 def kept_apart(curve: Falling, rests: list[Rest]) -> list[Rest]:
-    """Rests with a true drop between neighbours; of two without one the longer stays."""
+    """The rests that are separated by a true drop; of two neighbours without one only the longer is kept."""
     kept: list[Rest] = []
     for rest in rests:
         if kept and not dropped(curve, kept[-1], rest):
@@ -217,8 +222,8 @@ def dropped(curve: Falling, upper: Rest, lower: Rest) -> bool:
 
 
 def count_main_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> int:
-    """Maxima of -dL/d ln t on a smoothed curve: a rougher count, for softmax, whose plateaus slope."""
-    from scipy.signal import find_peaks  # takes a second to load, and only this needs it
+    """Count the maxima of -dL/d ln t of the smoothed curve, a rougher count for softmax, whose plateaus slope."""
+    from scipy.signal import find_peaks  # takes a second to import
 
     spacing = SMOOTHING / 10
     after = time > 0

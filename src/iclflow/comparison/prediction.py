@@ -1,12 +1,13 @@
-"""The curve that theory expects, from a task and initial weights alone.
+"""The loss curve that theory predicts from a task and initial weights alone.
 
-Which theory: separate attention has a staircase of drops (`theory.staircase`), merged attention and the two-layer
-network one drop (`theory.merged`), merged attention with shared task vectors and white tokens the five-number reduction
-(`theory.in_weight`). A finite sample has moments of its own; given them, theory uses these instead of the population's.
+Separate attention has a staircase of drops (`theory.staircase`), merged attention and the two-layer network have one
+drop (`theory.merged`). Merged attention with shared task vectors and white tokens is reduced to five numbers
+(`theory.in_weight`). Given the moments of a finite sample, theory uses them instead of those of the population.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,18 +32,18 @@ Curve = Callable[[Times], np.ndarray]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What theory expects of a training run; all times are t/tau."""
+    """The predicted training run; all times are t/tau."""
 
-    levels: Float[np.ndarray, " m+1"]  # loss before the first drop and after each
+    levels: Float[np.ndarray, " levels"]  # loss before the first drop and after each of the m drops
     drop_times: Float[np.ndarray, " m"]  # when half of each drop is done
-    heads: Int[np.ndarray, " m"]  # which head drops; -1 where all do at once
-    directions: Int[np.ndarray, " m"]  # which eigen-direction (from 0) is learned; -1 where all are at once
+    heads: Int[np.ndarray, " m"]  # which head learns; -1 if all learn at once
+    directions: Int[np.ndarray, " m"]  # which eigen-direction (from 0) is learned; -1 if all are learned at once
     loss: Callable[[Times], Times]
     values: Callable[[Times], Float[np.ndarray, "T H"]]
 
     @property
     def end(self) -> float:
-        """A time by which the last drop is well over."""
+        """A time well after the last drop."""
         last = self.drop_times[-1] if len(self.drop_times) else 1.0
         return 1.25 * float(last) + 1.0
 
@@ -57,11 +58,22 @@ def predict(
     seed: int = 0,
     sample: SampleLandscape | None = None,
 ) -> Prediction:
-    """Loss, value weights and drop times that theory expects.
+    """Predict loss, value weights and drop times of a training run.
 
     Args:
-        weights: initial weights; without them those that `init`, `init_law` and `seed` draw, as in `train`.
-        sample: the moments of a finite sample, in the paper's units; without them the population's.
+        task: the task to train on.
+        model: the model to train.
+        weights: initial weights; by default they are drawn from `init`, `init_law` and `seed` as in `train`.
+        init: scale of the initial weights.
+        init_law: law of the initial weights.
+        seed: seed of the initial weights.
+        sample: the moments of a finite sample in the paper's units; by default those of the population.
+
+    Returns:
+        Plateau levels, drop times, and the loss and value weights as functions of time.
+
+    Raises:
+        BadInput: if there is no theory for this model and task, or if the weights do not fit the model.
 
     >>> import iclflow as icl
     >>> icl.predict(icl.Task(), icl.Separate(heads=5), init=1e-3).levels.round(4)
@@ -78,55 +90,56 @@ def predict(
 
 
 def no_theory(task: Task, model: Model) -> str:
-    """Why there is no prediction."""
+    """The error message for a model and task without a theory."""
     if task.icl_fraction < 1 and model.theory(task.replace(icl_fraction=1.0)) is not None:
         return f"icl_fraction: {task.icl_fraction} has a theory only for merged attention, not {model.kind}"
     return f"model: {model.describe()} has no theory of its loss curve; compare its levels or its weights instead"
 
 
 def staircase_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """Separate key and query: one drop per direction."""
+    """The prediction for separate key and query: one drop per direction."""
     heads = model.reduced(weights, task)
     stairs = staircase(task if sample is None else sample, heads.value, *heads.keys_and_queries)
     return Prediction(stairs.levels, stairs.drop_times, stairs.heads, stairs.directions, stairs.loss, stairs.values)
 
 
 def drop_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """Merged attention and the two-layer network: one drop."""
-    scene, heads = landscape(task) if sample is None else sample, model.reduced(weights, task)
-    start = merged.alignment(scene, heads.value, heads.key_query)
-    if isinstance(scene, Landscape):
-        lowest = merged.lowest_loss(scene)
-        course = lambda times: merged.course(scene, start.alpha, np.asarray(times, dtype=float))
-        half = merged.half_time(scene, start.alpha)
+    """The prediction for merged attention and the two-layer network: one drop."""
+    heads = model.reduced(weights, task)
+    quadratic = landscape(task) if sample is None else sample
+    start = merged.alignment(quadratic, heads.value, heads.key_query)
+    course: Callable[[Times], merged.Course | merged.MatrixCourse]
+    if isinstance(quadratic, Landscape):
+        course = partial(merged.course, quadratic, start.alpha)
+        lowest, half_time = merged.lowest_loss(quadratic), merged.half_time(quadratic, start.alpha)
     else:
-        lowest = scene.loss(rank_optimum(scene, task.dim))
-        course = lambda times: merged.matrix_course(scene, start.alpha, lowest, np.asarray(times, dtype=float))
-        half = course(np.zeros(1)).half_time
+        lowest = quadratic.loss(rank_optimum(quadratic, task.dim))
+        course = sample_course = partial(merged.matrix_course, quadratic, start.alpha, lowest)
+        half_time = sample_course(np.zeros(1)).half_time
     return single_drop(
-        levels=(scene.base, lowest),
-        half_time=half,
-        loss=lambda times: course(times).loss,
-        values=lambda times: course(times).value[:, None] * start.share,
+        levels=(quadratic.base, lowest),
+        half_time=half_time,
+        loss=lambda times: course(np.asarray(times, dtype=float)).loss,
+        values=lambda times: course(np.asarray(times, dtype=float)).value[:, None] * start.share,
     )
 
 
 def mixture_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """Merged attention on tasks some of which are shared: five numbers."""
+    """The prediction for merged attention when some sequences share a task vector: five numbers."""
     dim = task.dim
     alpha = in_weight.growing_part(task, weights["value"][:, dim], weights["key_query"][:, :, :dim])
-    course = lambda times: in_weight.course(task, alpha, np.asarray(times, dtype=float))
     return single_drop(
         levels=(in_weight.form(task).power, in_weight.resting_point(task).train),
         half_time=in_weight.half_time(task, alpha),
-        loss=lambda times: course(times).train,
+        loss=lambda times: in_weight.course(task, alpha, np.asarray(times, dtype=float)).train,
         values=lambda times: np.full((len(times), len(weights["value"])), np.nan),
     )
 
 
 def single_drop(levels: tuple[float, float], half_time: float, loss: Curve, values: Curve) -> Prediction:
-    nobody = np.array([-1])
-    return Prediction(np.array(levels), np.array([half_time]), nobody, nobody, loss, values)
+    """A prediction with one drop, in which all heads learn all directions at once."""
+    all_at_once = np.array([-1])
+    return Prediction(np.array(levels), np.array([half_time]), all_at_once, all_at_once, loss, values)
 
 
 THEORIES = {"staircase": staircase_prediction, "drop": drop_prediction, "mixture": mixture_prediction}

@@ -1,4 +1,4 @@
-"""The landscape of the sample that a run was trained on, from the moments that the run carries."""
+"""The loss landscape of the sample that a run was trained on, from the moments stored in the run."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def sample_landscape(run: Run) -> SampleLandscape:
 
 
 def kept_moments(run: Run) -> tuple[np.ndarray, np.ndarray, float]:
-    """Cross, quadratic and power as the run carries them."""
+    """The moments `cross`, `left` and `power` of the label blocks, recomputed if the run does not store them."""
     if run.moments is not None:
         return run.moments["cross"].values, run.moments["left"].values, float(run.moments["power"])
     moments = drawn_again(run)
@@ -39,7 +39,7 @@ def kept_moments(run: Run) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def drawn_again(run: Run) -> Moments:
-    """For runs that carry no moments: those of earlier versions, and many seeds with large moments of their own."""
+    """The moments of a run that stores none: it is from an earlier version, or has many seeds with large moments."""
     task, training = run.task, run.training
     own = same_data(run)
     seed = run.seeds[0] if training.data_seed is None else training.data_seed

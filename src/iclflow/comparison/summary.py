@@ -1,4 +1,4 @@
-"""What happened in a run, in a line: drops found on the curve, and theory beside them where there is one."""
+"""A run summarised in one line: how many drops its loss has, and how far it is from theory."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["Account", "account"]
 
 @dataclass(frozen=True)
 class Account:
-    """One entry a seed; `comparisons` is empty where there is no theory, and `why_not` says why."""
+    """Drops and comparison of every seed; without a theory `comparisons` is empty and `why_not` gives the reason."""
 
     drops: list[int]
     comparisons: list[Comparison]
@@ -25,10 +25,12 @@ class Account:
         return ", ".join(part for part in (count(self.drops), against_theory(self.comparisons)) if part)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the account, ready for JSON."""
         return {"drops": self.drops, "comparison": [c.to_dict() for c in self.comparisons], "no_theory": self.why_not}
 
 
 def account(run: Run) -> Account:
+    """Count the drops of every seed and compare the run with theory."""
     drops = [count_drops(run.select(seed)) for seed in run.seeds]
     try:
         comparisons = [compare_one(run.select(seed), None) for seed in run.seeds]
@@ -38,29 +40,29 @@ def account(run: Run) -> Account:
 
 
 def count_drops(run: Run) -> int:
-    """Of the finite part of the curve; the softest test of what happened there is."""
+    """The number of drops in the finite part of the loss curve."""
     finite = np.isfinite(run.loss.values)
     time, loss = run.time.values[finite], run.loss.values[finite]
     return len(find_drops(time, loss).times) if len(time) > 2 else 0
 
 
 def count(drops: list[int]) -> str:
-    """`in 4 drops`, or of many seeds the range."""
+    """`in 4 drops`, or the range over seeds, `in 3 to 4 drops`."""
     fewest, most = min(drops), max(drops)
     number = f"{most}" if fewest == most else f"{fewest} to {most}"
     return f"in {number} drop{'' if fewest == most == 1 else 's'}" if most else "without a drop"
 
 
 def against_theory(comparisons: list[Comparison]) -> str:
-    """How far plateaus and drop times are from theory, the worst of the seeds."""
+    """The largest deviations of plateaus, drop times and mean loss from theory over all seeds."""
     if not comparisons:
         return ""
     levels = [abs(p.observed_level / p.predicted_level - 1) for c in comparisons for p in c.plateaus]
     times = [drop.error for c in comparisons for drop in c.drops if drop.error is not None]
-    told = []
-    if levels:
-        told.append(f"plateaus within {max(levels):.2g} of theory" if max(levels) < 0.1 else "")
+    phrases = []
+    if levels and max(levels) < 0.1:
+        phrases.append(f"plateaus within {max(levels):.2g} of theory")
     if times:
-        told.append(f"drop times within {max(times):.2g}")
-    told.append(f"mean gap {max(c.mean_gap for c in comparisons):.2g}")
-    return ", ".join(part for part in told if part)
+        phrases.append(f"drop times within {max(times):.2g}")
+    phrases.append(f"mean gap {max(c.mean_gap for c in comparisons):.2g}")
+    return ", ".join(phrases)

@@ -14,7 +14,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Task(Record):
-    r"""In-context linear regression: tokens $x \sim N(0, \Lambda)$, labels $y = w'x$, one $w$ a sequence.
+    r"""In-context linear regression: tokens $x \sim N(0, \Lambda)$, labels $y = w'x$, one $w$ per sequence.
 
     `spectrum` gives the token covariance $\Lambda$: `linear` (eigenvalues proportional to D..1, trace 1),
     `white` (I/D), `power:A` ($d^{-A}$, trace 1), eigenvalues, or a matrix. `task_spectrum` gives the

@@ -12,7 +12,7 @@ __all__ = ["Training"]
 
 
 class Training(Record):
-    """Which data, from which weights, by which rule, for how long."""
+    """How to train: on which data, from which weights, by which rule, for how long."""
 
     samples: int | float = Field(math.inf, description="training sequences P, or inf for the population")
     whiten: bool = Field(True, description="whiten the sampled task vectors when icl_fraction is 1")
@@ -21,15 +21,15 @@ class Training(Record):
     init_law: Literal["entry", "public", "norm", "aligned", "random"] = Field("entry", description="initial law")
     freeze_vectors: bool = Field(False, description="keep the vector blocks where they start")
     optimizer: Literal["sgd", "momentum", "adam"] = Field("sgd", description="update rule of descent")
-    batch: Count | None = Field(None, description="sequences a step (default: all)")
+    batch: Count | None = Field(None, description="sequences per step (default: all)")
     lr: float | None = Field(None, gt=0, description="learning rate (default: half the stable step)")
     steps: Count | None = Field(None, description="updates of gradient descent")
     time: float | None = Field(None, gt=0, description="length of the gradient flow in t/tau (default: until settled)")
     engine: Literal["auto", "moments", "tokens", "flow"] = Field("auto", description="how to train")
     dtype: Literal["float32", "float64"] = Field("float64", description="precision")
     tolerance: float = Field(1e-9, ge=1e-13, le=1e-3, description="relative tolerance of the flow")
-    records: Annotated[int, Field(ge=2, le=100_000)] = Field(200, description="how many times the weights are kept")
-    spacing: Literal["log", "even"] = Field("log", description="where they are kept along descent")
+    records: Annotated[int, Field(ge=2, le=100_000)] = Field(200, description="how often the weights are kept")
+    spacing: Literal["log", "even"] = Field("log", description="how these times are spaced along descent")
     seed: Seed = Field(0, description="draws sample and initial weights")
     seeds: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="runs: seed, seed+1, ..")
     data_seed: Seed | None = Field(None, description="draws the sample, whatever `seed` says")

@@ -1,1 +1,1 @@
-"""The task, as data: covariances, sequences, and the moments that training needs of them."""
+"""The data of the task: covariances, sequences, and the moments of them that training needs."""

@@ -16,42 +16,46 @@ number or the length of the sequences. Which weight blocks the features cover:
 - `label`: $a$ over labels and $b$ over tokens, $\psi = \beta \otimes x_q$: enough while the vector blocks are zero.
   In the population $C = E[\beta\beta'] \otimes \Lambda$ and is kept as its two factors.
 
-Written with operators that NumPy and JAX share, so the same lines serve a compiled loop and a quick look from outside.
+Only operators that NumPy and JAX share are used, so the same lines serve a compiled loop and plain arrays.
 """
 
 from dataclasses import dataclass, field
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from iclflow.data.features import Blocks
+from iclflow.system.pytree import pytree
 
-__all__ = ["Moments"]
+__all__ = ["AnyArray", "AnyScalar", "Moments"]
+
+AnyArray = Array | np.ndarray
+AnyScalar = Float[Array | np.ndarray | np.generic, ""]  # arithmetic on NumPy arrays without axes returns NumPy scalars
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Moments:
     r"""$C = $ `left` $\otimes$ `right` (or `left` alone when dense), `cross` $= b$, `power` $= \sum_o E y_o^2$."""
 
-    left: Float[Array, "J J"]
-    right: Float[Array, "K K"] | None
-    cross: Float[Array, "O J"] | Float[Array, "O J K"]
-    power: Float[Array, ""]
+    left: Float[AnyArray, "J J"]
+    right: Float[AnyArray, "K K"] | None
+    cross: Float[AnyArray, "O J"] | Float[AnyArray, "O J K"]
+    power: Float[AnyArray, ""]
     dim: int = field(metadata={"static": True})
     blocks: Blocks = field(metadata={"static": True})
 
     @property
     def out_dim(self) -> int:
+        """The number of outputs."""
         return self.cross.shape[0]
 
     @property
-    def zero_loss(self) -> Float[Array, ""]:
-        """The loss of the model that predicts nothing."""
+    def zero_loss(self) -> AnyScalar:
+        """The loss of a model that always predicts zero."""
         return self.power / self.out_dim
 
-    def fold(self, theta: Float[Array, "O A B D"]) -> Float[Array, "O J"] | Float[Array, "O J K"]:
+    def fold(self, theta: Float[AnyArray, "O A B D"]) -> Float[AnyArray, "O J"] | Float[AnyArray, "O J K"]:
         r"""$\Theta$ as coefficients of the features: symmetric partners are added up."""
         outputs = theta.shape[0]
         if self.blocks == "label":
@@ -60,7 +64,7 @@ class Moments:
         partner = (rows != cols).astype(theta.dtype)[:, None]
         return (theta[:, rows, cols] + partner * theta[:, cols, rows]).reshape(outputs, -1)
 
-    def unfold(self, slope: Float[Array, "O J"] | Float[Array, "O J K"]) -> Float[Array, "O A B D"]:
+    def unfold(self, slope: Float[AnyArray, "O J"] | Float[AnyArray, "O J K"]) -> Float[AnyArray, "O A B D"]:
         r"""The transpose of `fold`: a slope over features as a slope over $\Theta$."""
         outputs, dim = slope.shape[0], self.dim
         if self.blocks == "label":
@@ -68,14 +72,14 @@ class Moments:
         return slope.reshape(outputs, -1, dim)[:, half_index(dim + outputs)]
 
     def residual(
-        self, theta: Float[Array, "O J"] | Float[Array, "O J K"]
-    ) -> Float[Array, "O J"] | Float[Array, "O J K"]:
+        self, theta: Float[AnyArray, "O J"] | Float[AnyArray, "O J K"]
+    ) -> Float[AnyArray, "O J"] | Float[AnyArray, "O J K"]:
         r"""$C\theta - b$."""
         if self.right is None:
             return (self.left @ theta.T).T - self.cross
         return self.left @ theta @ self.right - self.cross
 
-    def loss_and_slope(self, theta: Float[Array, "O A B D"]) -> tuple[Float[Array, ""], Float[Array, "O A B D"]]:
+    def loss_and_slope(self, theta: Float[AnyArray, "O A B D"]) -> tuple[AnyScalar, Float[AnyArray, "O A B D"]]:
         r"""$L(\Theta)$ and $\partial L/\partial\Theta$, one product with $C$ for both."""
         folded = self.fold(theta)
         residual = self.residual(folded)
@@ -83,17 +87,17 @@ class Moments:
         return loss, self.unfold(residual) * (2 / self.out_dim)
 
     def label_part(self) -> "Moments":
-        """The same averages over the label blocks alone."""
+        """The moments of the label blocks alone."""
         if self.blocks == "label":
             return self
         dim, outputs = self.dim, self.out_dim
         pairs = half_index(dim + outputs)[dim:, :dim]
-        keep = (np.asarray(pairs)[..., None] * dim + np.arange(dim)).reshape(-1)
+        keep = (pairs[..., None] * dim + np.arange(dim)).reshape(-1)
         return Moments(self.left[np.ix_(keep, keep)], None, self.cross[:, keep], self.power, dim=dim, blocks="label")
 
 
-def half_index(width: int) -> np.ndarray:
-    """Where the pair (a, b), in either order, stands among the pairs a <= b."""
+def half_index(width: int) -> Int[np.ndarray, "width width"]:
+    """The position of the pair (a, b), in either order, among the pairs a <= b."""
     index = np.zeros((width, width), dtype=int)
     rows, cols = np.triu_indices(width)
     index[rows, cols] = index[cols, rows] = np.arange(len(rows))

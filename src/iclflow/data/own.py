@@ -1,7 +1,7 @@
-"""Sequences that a user brings, from memory or an `.npz` file, checked before anything is computed.
+"""The user's own sequences, from memory or an `.npz` file, checked before anything is computed.
 
-`sequences` (P, N+1, D+O): tokens as rows, labels everywhere, the query last. Optional test sets `sequences_icl` and
-`sequences_iwl`; `out_dim` as an array of that name, or inside a JSON string `meta`.
+`sequences` (P, N+1, D+O): one token per row with its labels, the query last, with its true labels. Optional are test
+sets `sequences_icl` and `sequences_iwl`, and `out_dim`, as an array of that name or inside a JSON string `meta`.
 """
 
 import json
@@ -19,17 +19,21 @@ from iclflow.system.digest import digest
 
 __all__ = ["OwnData", "agreed_task", "open_npz", "read_own_data"]
 
-LARGEST = 16 * 2**30  # bytes that an array in a file may unpack to
+LARGEST = 16 * 2**30  # bytes that the arrays of a file may unpack to
 TESTS = ("sequences_icl", "sequences_iwl")
+SAMPLED = ("spectrum", "basis", "task_spectrum", "label_noise", "query_noise", "icl_fraction", "task_seed")
 
 
 class OwnData(NamedTuple):
+    """Training and test sequences, and a digest of everything that was read."""
+
     training: Given
     tests: dict[str, Given]
     digest: str
 
     @property
     def sizes(self) -> dict[str, int]:
+        """The settings of the task that the data determine."""
         return {"dim": self.training.dim, "context": self.training.context, "out_dim": self.training.out_dim}
 
 
@@ -53,11 +57,12 @@ def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:
 
 
 def first_line(error: Exception) -> str:
+    """The beginning of an error message, short enough for a message of one line."""
     return (str(error).splitlines() or [""])[0][:120]
 
 
 def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
-    """The data and the task with sizes from it; what the caller gave explicitly must agree."""
+    """The data, and the task with their sizes; sizes that the caller gave explicitly must agree."""
     arrays = open_npz(source, "data") if isinstance(source, str | Path) else source
     if not isinstance(arrays, dict):
         arrays = {"sequences": arrays}
@@ -75,36 +80,27 @@ def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
 
 
 def agreed_task(task: Task | None, sizes: dict[str, int]) -> Task:
-    """The task with the sizes of the data; refuses settings that contradict them, or that only samples have."""
+    """The task with the sizes of the data; refuses settings that contradict them or that describe sampled sequences."""
     given = set() if task is None else task.model_fields_set
     for field, size in sizes.items():
         if field in given and getattr(task, field) != size:
             raise BadInput(f"{field}: {getattr(task, field)} contradicts the data file, which has {size}")
-    for field in (
-        "spectrum",
-        "basis",
-        "task_spectrum",
-        "label_noise",
-        "query_noise",
-        "icl_fraction",
-        "task_seed",
-    ):
+    for field in SAMPLED:
         if field in given and task is not None and getattr(task, field) != Task.model_fields[field].default:
             raise BadInput(f"{field}: describes sampled sequences; do not give it together with data")
     return (task or Task()).replace(**sizes)
 
 
 def content_digest(out_dim: int, training: Given, tests: dict[str, Given]) -> str:
-    """Of all that is used of a file, so that no change in it goes unseen; `out_dim` as the file itself has it."""
+    """A digest of everything that is used of a file, so that any change shows; `out_dim` as the file states it."""
     parts: list[str | memoryview] = [f"out_dim {out_dim}"]
     for name, given in {"sequences": training, **tests}.items():
         parts += [f" {name} {given.sequences.shape} ", given.sequences.reshape(-1).data]
     return digest(*parts)
 
 
-def own_out_dim(arrays: dict[str, np.ndarray], asked: int | None) -> int:
-    """From the array, else as asked, else from `meta`, else 1."""
-    stated = None
+def own_out_dim(arrays: dict[str, Any], asked: int | None) -> int:
+    """The number of outputs: from the array, else as asked for, else from `meta`, else 1."""
     if "out_dim" in arrays:
         value = np.asarray(arrays["out_dim"])
         if value.size != 1 or value.dtype.kind not in "iu" or int(value.reshape(())) < 1:
@@ -115,15 +111,15 @@ def own_out_dim(arrays: dict[str, np.ndarray], asked: int | None) -> int:
         return stated
     if asked is not None:
         return asked
-    if "meta" in arrays:
-        try:
-            stated = json.loads(str(np.asarray(arrays["meta"]))).get("out_dim")
-        except (ValueError, AttributeError):
-            stated = None
+    try:
+        stated = json.loads(str(np.asarray(arrays["meta"]))).get("out_dim")
+    except (KeyError, ValueError, AttributeError):
+        return 1
     return stated if isinstance(stated, int) and stated >= 1 else 1
 
 
-def checked(array: Any, name: str, out_dim: int) -> Float[np.ndarray, "P N+1 E"]:
+def checked(array: Any, name: str, out_dim: int) -> Float[np.ndarray, "P tokens E"]:
+    """The array as contiguous doubles, or an error that says what is wrong with it."""
     array = np.asarray(array)
     if array.ndim != 3 or array.dtype.kind not in "fiu":
         raise BadInput(f"data: {name!r} has shape {array.shape} of {array.dtype}, must be numbers (P, N+1, D+O)")

@@ -52,17 +52,19 @@ class LengthAverages(NamedTuple):
 
 
 def length_averages(task: Task, normalize: str) -> LengthAverages:
+    """The averages over all context lengths with the prefix loss, otherwise the values at the full context."""
     n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
     nu = np.array([attention_scale(normalize, int(k)) for k in n])
     return LengthAverages(*(float(np.mean(a)) for a in (nu**2 * n**2, nu**2 * n, nu**2, nu * n, nu)))
 
 
 def target_power(task: Task, signal: float) -> float:
+    """The second moment of the query's labels, with their noise if they have any."""
     return signal + task.out_dim * task.label_noise * task.query_noise
 
 
 def label_moments(task: Task, k: LengthAverages) -> Moments:
-    """The two factors of C, never their product."""
+    """The moments of the label blocks, with $C$ as its two factors, whose product is never formed."""
     token, omega = covariances(task)[:2]
     dim, outputs = task.dim, task.out_dim
     drive, power = token @ omega @ token, float(np.trace(token @ omega))
@@ -105,7 +107,7 @@ def own_tasks(task: Task) -> ContextLaw:
 
 
 def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
-    """One fixed task vector; with `labels_tell` false the context labels are N(0, 1), independent of it."""
+    """All sequences share one task vector; unless `labels_tell`, the context labels are N(0, 1), independent of it."""
     token, w = covariances(task).token, in_weight_task(task)
     dim, outputs = task.dim, task.out_dim
     K = np.diag([0.0] * dim + [1.0] * outputs)
@@ -116,11 +118,13 @@ def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
 
 
 def mixture(p: float, first: ContextLaw, second: ContextLaw) -> ContextLaw:
+    """The moments of a draw from `first` with probability p, otherwise from `second`."""
     mix = lambda a, b: p * a + (1 - p) * b
     return ContextLaw(*(mix(a, b) for a, b in zip(first, second, strict=True)))
 
 
 def all_block_moments(task: Task, k: LengthAverages, fraction: float) -> Moments:
+    """The moments of all blocks, with a dense $C$."""
     dim, outputs = task.dim, task.out_dim
     side = feature_count(dim, outputs, "all")
     if side > MOST_FEATURES:
@@ -167,14 +171,16 @@ def target_products(
 
 
 def padded(matrix: Float[np.ndarray, "D D"], outputs: int) -> Float[np.ndarray, "E E"]:
+    """The matrix of the tokens with rows and columns of zeros for the labels."""
     return np.pad(matrix, (0, outputs))
 
 
-def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def outer(a: Float[np.ndarray, "E E"], b: Float[np.ndarray, "E E"]) -> Float[np.ndarray, "E E E E"]:
+    """The pairing that does not cross: a_ab b_cd."""
     return np.einsum("ab,cd->abcd", a, b)
 
 
-def swapped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def swapped(a: Float[np.ndarray, "E E"], b: Float[np.ndarray, "E E"]) -> Float[np.ndarray, "E E E E"]:
     """The two pairings that cross: a_ac b_bd + a_ad b_bc."""
     return np.einsum("ac,bd->abcd", a, b) + np.einsum("ad,bc->abcd", a, b)
 

@@ -1,11 +1,12 @@
-r"""Moments of a sample, walked through once in chunks of bounded memory.
+r"""Moments of a sample, summed in one pass over chunks of bounded memory.
 
 $$\psi = \nu\,(S_{ab}\,x_c)_{a\le b,\,c},\qquad C = \tfrac1P\sum\psi\psi',\qquad b_o = \tfrac1P\sum y_o\psi .$$
 
-With the prefix loss every token behind the first is the query of its own prefix, and the average runs over these too.
+With the prefix loss every token after the first is the query of its own prefix, and the average runs over prefixes too.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ def sampled_moments(
     blocks: Blocks,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Moments:
-    """Averages over all sequences (and prefixes), summed chunk by chunk in a fixed order."""
+    """Averages over all sequences (and prefixes), summed chunk by chunk in a fixed order; reports the fraction done."""
     dim, outputs = sequences.dim, sequences.out_dim
     side = feature_count(dim, outputs, blocks)
     require(8 * side * (4 * side + 2 * BLOCK), f"moments of {side} features (dim {dim}, {blocks} blocks)")
@@ -54,11 +55,13 @@ class Sums(NamedTuple):
 
 
 def chunk_sums(
-    chunk: Float[np.ndarray, "P N+1 E"], dim: int, normalize: Normalize, prefix_loss: bool, blocks: Blocks
+    chunk: Float[np.ndarray, "P tokens E"], dim: int, normalize: Normalize, prefix_loss: bool, blocks: Blocks
 ) -> Sums:
-    total = None
-    for rows in np.array_split(chunk, max(1, len(chunk) // BLOCK)):
-        for psi, target in prefix_features(rows, dim, normalize, prefix_loss, blocks):
-            part = (psi.T @ psi, target.T @ psi, float(np.sum(target**2)), len(target))
-            total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
-    return Sums(*total)
+    """The sums of one chunk, block by block in order."""
+    parts = (
+        Sums(psi.T @ psi, target.T @ psi, float(np.sum(target**2)), len(target))
+        for rows in np.array_split(chunk, max(1, len(chunk) // BLOCK))
+        for psi, target in prefix_features(rows, dim, normalize, prefix_loss, blocks)
+    )
+    add = lambda a, b: Sums(a.left + b.left, a.cross + b.cross, a.power + b.power, a.seen + b.seen)
+    return reduce(add, parts)

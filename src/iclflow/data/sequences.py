@@ -1,11 +1,11 @@
-r"""Sequences of the task: $N$ labelled tokens and a query, one task vector a sequence.
+r"""Sequences of the task: $N$ labelled tokens and a query, with one task vector per sequence.
 
 $$x_n \sim N(0, \Lambda),\quad w_o \sim N(0, \Omega),\quad y_{n,o} = w_o' x_n + \text{noise}$$
 
 A sequence is stored as rows `[x, y]`, the query last with its true label; models never see that label. A sample of
-$P$ sequences is defined chunk by chunk, every chunk from its own random stream, so that it can be walked through in
-bounded memory and does not depend on who computes which chunk. As published, tokens are centred position by position
-over the sample, and task vectors are centred and whitened when every sequence has its own.
+$P$ sequences is defined chunk by chunk, every chunk from its own random stream, so that it can be processed in
+bounded memory and does not depend on which process computes which chunk. As published, tokens are centred position by
+position over the sample, and task vectors are centred and whitened when every sequence has its own.
 """
 
 import threading
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
@@ -29,27 +29,31 @@ __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 T = TypeVar("T")
 ONE_WALK = threading.Lock()
 
-CHUNK = 8192  # sequences; part of the definition of a sample, not a tuning knob
+CHUNK = 8192  # sequences; part of the definition of a sample, so it cannot be tuned
 KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
-TOKENS, TASKS, NOISE, LABELS = range(4)  # random streams of a chunk
-TRAIN, TEST_ICL, TEST_IWL = 1, 2, 3  # samples drawn from one data seed
+TOKENS, TASKS, NOISE, LABELS = range(4)  # random streams of one chunk
+TRAIN, TEST_ICL, TEST_IWL = 1, 2, 3  # samples drawn from the same seed
 
 
+@runtime_checkable
 class Sequences(Protocol):
-    """Something that can be walked through in chunks of (at most) `CHUNK` sequences."""
+    """A set of sequences that is computed in chunks of (at most) `CHUNK` sequences."""
 
-    count: int
-    context: int
-    dim: int
-    out_dim: int
-
+    @property
+    def count(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def out_dim(self) -> int: ...
     def prepare(self) -> None: ...
-    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]: ...
+    def chunk(self, index: int) -> Float[np.ndarray, "P tokens E"]: ...
 
 
 @dataclass(frozen=True)
 class Law:
-    """What one sequence is drawn from."""
+    """The distribution from which a sequence is drawn."""
 
     context: int
     token_root: Float[np.ndarray, "D D"]
@@ -61,7 +65,7 @@ class Law:
 
     @staticmethod
     def of(task: Task, icl_fraction: float | None = None) -> "Law":
-        """The training law of a task, or the same with another in-context fraction (1 and 0 are the test laws)."""
+        """The training law of a task, or the same law with another in-context fraction (1 and 0 are the test laws)."""
         fraction = task.icl_fraction if icl_fraction is None else icl_fraction
         cov = covariances(task)
         return Law(
@@ -77,31 +81,36 @@ class Law:
     def out_dim(self) -> int:
         return len(self.in_weight)
 
-    def has_own_task(self, index: np.ndarray) -> Bool[np.ndarray, " P"]:
+    def has_own_task(self, index: Int[np.ndarray, " P"]) -> Bool[np.ndarray, " P"]:
         """Which sequences draw their own task vector: a fraction p of them, spread evenly over the sample."""
         return np.floor((index + 1) * self.icl_fraction) > np.floor(index * self.icl_fraction)
 
-    def normals(self, stream: int, seed: tuple[int, ...], chunk: int, shape: tuple[int, ...]) -> np.ndarray:
+    def normals(
+        self, stream: int, seed: tuple[int, ...], chunk: int, shape: tuple[int, ...]
+    ) -> Float[np.ndarray, "..."]:
+        """Standard normal numbers from one random stream of a chunk."""
         return np.random.default_rng([*seed, stream, chunk]).standard_normal(shape)
 
-    def tokens(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P N+1 D"]:
+    def tokens(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P tokens D"]:
+        """The tokens of a chunk, not yet centred."""
         return self.normals(TOKENS, seed, chunk, (size, self.context + 1, self.dim)) @ self.token_root
 
     def standard_tasks(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P O D"]:
+        """Standard normal vectors, from which `label` makes the task vectors."""
         return self.normals(TASKS, seed, chunk, (size, self.out_dim, self.dim))
 
     def label(
         self,
-        tokens: Float[np.ndarray, "P N+1 D"],
+        tokens: Float[np.ndarray, "P tokens D"],
         standard_tasks: Float[np.ndarray, "P O D"],
         own: Bool[np.ndarray, " P"],
         seed: tuple[int, ...],
         chunk: int,
-    ) -> Float[np.ndarray, "P N+1 E"]:
-        """Put labels on tokens: `[x, y]` rows."""
+    ) -> Float[np.ndarray, "P tokens E"]:
+        """The tokens with their labels, as rows `[x, y]`."""
         w = np.where(own[:, None, None], standard_tasks @ self.task_root, self.in_weight)
         y = tokens @ w.transpose(0, 2, 1)
-        if self.icl_fraction == 0:  # nothing in the context tells the task
+        if self.icl_fraction == 0:  # the context holds no information about the task
             y[:, :-1] = self.normals(LABELS, seed, chunk, y[:, :-1].shape)
         if self.label_noise > 0:
             noise = np.sqrt(self.label_noise) * self.normals(NOISE, seed, chunk, y.shape)
@@ -111,7 +120,7 @@ class Law:
         return np.concatenate([tokens, y], axis=2)
 
 
-def fresh(law: Law, seed: tuple[int, ...], index: int, size: int) -> Float[np.ndarray, "P N+1 E"]:
+def fresh(law: Law, seed: tuple[int, ...], index: int, size: int) -> Float[np.ndarray, "P tokens E"]:
     """Batch `index` of an endless supply of sequences, neither centred nor whitened."""
     own = law.has_own_task(np.arange(index * size, (index + 1) * size))
     return law.label(law.tokens(seed, index, size), law.standard_tasks(seed, index, size), own, seed, index)
@@ -129,9 +138,11 @@ class Sample:
         self._kept: dict[int, np.ndarray] = {}
 
     def size(self, index: int) -> int:
+        """The number of sequences in a chunk."""
         return min(CHUNK, self.count - index * CHUNK)
 
-    def raw_tokens(self, index: int) -> Float[np.ndarray, "P N+1 D"]:
+    def raw_tokens(self, index: int) -> Float[np.ndarray, "P tokens D"]:
+        """The tokens of a chunk before centring, kept in memory if the tokens of all chunks are few."""
         if index in self._kept:
             return self._kept[index]
         tokens = self.law.tokens(self.seed, index, self.size(index))
@@ -140,7 +151,7 @@ class Sample:
         return tokens
 
     @cached_property
-    def token_mean(self) -> Float[np.ndarray, "N+1 D"]:
+    def token_mean(self) -> Float[np.ndarray, "tokens D"]:
         """The mean of every position over the sample (the first of two passes)."""
         return sum(over_chunks(lambda i: self.raw_tokens(i).sum(axis=0), self)) / self.count
 
@@ -154,12 +165,13 @@ class Sample:
         return mean, np.stack([np.linalg.inv(root(c)) for c in covariance])
 
     def prepare(self) -> None:
-        """Compute what all chunks share, before they are made side by side."""
+        """Compute what all chunks share, before they are computed in parallel."""
         _ = self.token_mean
         if self.whiten:
             _ = self.whitener
 
-    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
+    def chunk(self, index: int) -> Float[np.ndarray, "P tokens E"]:
+        """The sequences of one chunk, centred and whitened."""
         size = self.size(index)
         tokens = self.raw_tokens(index) - self.token_mean
         tasks = self.law.standard_tasks(self.seed, index, size)
@@ -171,42 +183,56 @@ class Sample:
 
 
 class Given:
-    """Sequences that the user brings."""
+    """The user's own sequences."""
 
-    def __init__(self, sequences: Float[np.ndarray, "P N+1 E"], out_dim: int):
+    def __init__(self, sequences: Float[np.ndarray, "P tokens E"], out_dim: int):
         self.sequences = sequences
         self.count, tokens, width = sequences.shape
         self.context, self.out_dim, self.dim = tokens - 1, out_dim, width - out_dim
 
     def prepare(self) -> None:
-        """Nothing to share."""
+        """There is nothing to compute."""
 
-    def chunk(self, index: int) -> Float[np.ndarray, "P N+1 E"]:
+    def chunk(self, index: int) -> Float[np.ndarray, "P tokens E"]:
+        """The rows of one chunk."""
         return self.sequences[index * CHUNK : (index + 1) * CHUNK]
 
 
 def chunk_count(sequences: Sequences) -> int:
+    """The number of chunks."""
     return -(-sequences.count // CHUNK)
 
 
 def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[T]:
-    """`function(index)` of every chunk, on all cores and in order; BLAS keeps to one thread in each.
+    """`function(index)` of every chunk, in order, computed on all cores with one BLAS thread each.
 
-    The numbers do not depend on the number of cores, and small products do not fight over them. One walk at a time:
-    the limit on BLAS belongs to the whole process.
+    The numbers then do not depend on the number of cores, and small products do not compete for them. Only one pass
+    runs at a time, because the limit on BLAS threads holds for the whole process.
     """
     with ONE_WALK, threadpool_limits(1, "blas"), ThreadPoolExecutor(threads()) as pool:
         yield from pool.map(function, range(chunk_count(sequences)))
 
 
-def gathered(sequences: Sequences) -> Float[np.ndarray, "P N+1 E"]:
+def as_array(sequences: Sequences) -> Float[np.ndarray, "P tokens E"]:
     """All sequences in one array."""
     sequences.prepare()
     return np.concatenate(list(over_chunks(sequences.chunk, sequences)))
 
 
-def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> Float[np.ndarray, "P N+1 E"]:
-    """The very sequences that `train(task, .., samples=samples, seed=seed)` trains on, rows `[x, y]`, the query last.
+def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> Float[np.ndarray, "P tokens E"]:
+    """The sequences that `train(task, .., samples=samples, seed=seed)` trains on.
+
+    Args:
+        task: what the sequences are drawn from.
+        samples: the number of sequences, at least 2; with whitening it must exceed `task.dim`.
+        seed: the seed of the run.
+        whiten: centre and whiten the task vectors over the sample, where every sequence has its own.
+
+    Returns:
+        An array (samples, N+1, D+O) of rows `[x, y]`, the query last with its true labels.
+
+    Raises:
+        BadInput: there are too few samples.
 
     >>> from iclflow.config import Task
     >>> sample(Task(dim=2, context=5), 100).shape
@@ -214,4 +240,4 @@ def sample(task: Task, samples: int, seed: int = 0, *, whiten: bool = True) -> F
     """
     if samples < 2:
         raise BadInput(f"samples: {samples} must be at least 2")
-    return gathered(Sample(Law.of(task), samples, (seed, TRAIN), whiten))
+    return as_array(Sample(Law.of(task), samples, (seed, TRAIN), whiten))

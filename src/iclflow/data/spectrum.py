@@ -7,7 +7,7 @@ the `d`-th entry of the token spectrum as the user wrote it, so the two are sort
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from iclflow.config import Task
 from iclflow.config.spectra import SpectrumLike, is_matrix
@@ -27,7 +27,7 @@ class Covariances(NamedTuple):
 
 
 def covariances(task: Task) -> Covariances:
-    """Both covariances, with the eigenvalues of the tokens' in falling order and their vectors as columns."""
+    r"""Both covariances; the eigenvalues of $\Lambda$ in decreasing order, its eigenvectors as columns of `basis`."""
     if is_matrix(task.spectrum):
         token = np.asarray(task.spectrum)
         eigenvalues, basis = np.linalg.eigh(token)
@@ -42,7 +42,10 @@ def covariances(task: Task) -> Covariances:
     return Covariances(token, task_covariance(task, basis, order), eigenvalues, basis)
 
 
-def task_covariance(task: Task, basis: Float[np.ndarray, "D D"], order: np.ndarray) -> Float[np.ndarray, "D D"]:
+def task_covariance(
+    task: Task, basis: Float[np.ndarray, "D D"], order: Int[np.ndarray, " D"]
+) -> Float[np.ndarray, "D D"]:
+    r"""$\Omega$; `order` holds the position of every sorted eigenvalue in the spectrum as the user wrote it."""
     if task.task_spectrum is None:
         return np.eye(task.dim)
     if is_matrix(task.task_spectrum):
@@ -52,7 +55,7 @@ def task_covariance(task: Task, basis: Float[np.ndarray, "D D"], order: np.ndarr
 
 
 def spectrum_eigenvalues(spectrum: SpectrumLike, dim: int, trace: float) -> Float[np.ndarray, " D"]:
-    """Named laws are scaled to `trace`; numbers are taken as given."""
+    """The eigenvalues of a spectrum: named laws are scaled to `trace`, numbers are taken as given."""
     if not isinstance(spectrum, str):
         return np.asarray(spectrum, dtype=float)
     name, _, exponent = spectrum.partition(":")

@@ -6,20 +6,21 @@ compilation serves all runs of the same shapes, and a run that is continued repe
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Int
 
+from iclflow.data.moments import AnyScalar
 from iclflow.engines.outcome import Outcome
+from iclflow.models import Weights
 from iclflow.system.thinning import even_places, log_places
 
 __all__ = ["Loss", "descend", "recording_steps"]
 
-Part = dict[str, Array]
 RULES: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": optax.identity,
     "momentum": lambda: optax.trace(decay=0.9),
@@ -28,44 +29,46 @@ RULES: dict[str, Callable[[], optax.GradientTransformation]] = {
 SEGMENT = 4096  # most steps in one compiled call
 
 
+@runtime_checkable
 class Loss(Protocol):
     """What an engine descends: a loss with its gradient, and losses that are only watched."""
 
-    tests: tuple
+    @property
+    def tests(self) -> tuple[Any, ...]: ...
 
-    def loss_and_gradient(self, part: Part, feed: Any = None) -> tuple[Float[Array, ""], Part]: ...
-    def test_losses(self, part: Part) -> Float[Array, " tests"]: ...
+    def loss_and_gradient(self, trained: Weights, batch: Any = None) -> tuple[AnyScalar, Weights]: ...
+    def test_losses(self, trained: Weights) -> Array: ...
 
 
-def recording_steps(first: int, last: int, count: int, spacing: str) -> np.ndarray:
+def recording_steps(first: int, last: int, count: int, spacing: str) -> Int[np.ndarray, " K"]:
     """Where weights are kept between `first` and `last`, both included."""
     places = log_places if spacing == "log" else even_places
     return first + places(last - first + 1, count)
 
 
 @partial(jax.jit, static_argnames="rule")
-def advance(loss: Loss, rule: str, part: Part, state: Any, lr: Array, count: Array, feeds: Any) -> Any:
+def advance(loss: Loss, rule: str, trained: Weights, state: Any, lr: Array, count: Array, batches: Any) -> Any:
     """`count` steps; returns weights, optimiser state and the losses before each step."""
     update = RULES[rule]().update
 
     def step(i: Array, carry: Any) -> Any:
-        part, state, kept = carry
-        feed = None if feeds is None else feeds[i]
-        value, gradient = loss.loss_and_gradient(part, feed)
-        row = jnp.concatenate([value[None], loss.test_losses(part).astype(value.dtype)])
+        trained, state, kept = carry
+        batch = None if batches is None else batches[i]
+        value, gradient = loss.loss_and_gradient(trained, batch)
+        row = jnp.concatenate([jnp.asarray(value)[None], loss.test_losses(trained).astype(value.dtype)])
         direction, state = update(gradient, state)
-        part = {name: part[name] - lr * direction[name] for name in part}
-        return part, state, kept.at[i].set(row)
+        trained = {name: trained[name] - lr * direction[name] for name in trained}
+        return trained, state, kept.at[i].set(row)
 
     columns = 1 + len(loss.tests)
-    dtype = jax.tree.leaves(part)[0].dtype
-    length = SEGMENT if feeds is None else feeds.shape[0]
-    return jax.lax.fori_loop(0, count, step, (part, state, jnp.zeros((length, columns), dtype)))
+    dtype = jax.tree.leaves(trained)[0].dtype
+    length = SEGMENT if batches is None else batches.shape[0]
+    return jax.lax.fori_loop(0, count, step, (trained, state, jnp.zeros((length, columns), dtype)))
 
 
 def descend(
     loss: Loss,
-    part: Part,
+    trained: Weights,
     *,
     rule: str,
     lr: float,
@@ -75,7 +78,7 @@ def descend(
     spacing: str,
     first_step: int = 0,
     optimizer_state: Any = None,
-    feeds: Callable[[int, int], Array] | None = None,
+    batches: Callable[[int, int], Array] | None = None,
     segment: int = SEGMENT,
     settled: Callable[[float], bool] = lambda loss: False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
@@ -85,26 +88,26 @@ def descend(
     The curve has the losses before every step and after the last; one that blew up is filled with NaN. `clock` is the
     time of one step.
     """
-    state = RULES[rule]().init(part) if optimizer_state is None else optimizer_state
-    dtype = jax.tree.leaves(part)[0].dtype
+    state = RULES[rule]().init(trained) if optimizer_state is None else optimizer_state
+    dtype = jax.tree.leaves(trained)[0].dtype
     rate = jnp.asarray(lr, dtype)
     recorded = recording_steps(first_step, first_step + steps, records, spacing)
-    rows, snapshots, done = [], [part], first_step
+    rows, snapshots, done = [], [trained], first_step
     for target in recorded[1:]:
         while done < target:
             count = min(int(target) - done, segment)
-            batch = None if feeds is None else feeds(done, count)
-            part, state, kept = advance(loss, rule, part, state, rate, jnp.asarray(count), batch)
+            batch = None if batches is None else batches(done, count)
+            trained, state, kept = advance(loss, rule, trained, state, rate, jnp.asarray(count), batch)
             rows.append(np.asarray(kept)[:count])
             done += count
             last = float(rows[-1][-1, 0])
             progress(done, last)
-        snapshots.append(part)
+        snapshots.append(trained)
         if not np.isfinite(last) or settled(last):
             break
     # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.
-    ahead = None if feeds is None else feeds(done, 1)
-    rows.append(np.asarray(advance(loss, rule, part, state, rate, jnp.asarray(1), ahead)[2])[:1])
+    ahead = None if batches is None else batches(done, 1)
+    rows.append(np.asarray(advance(loss, rule, trained, state, rate, jnp.asarray(1), ahead)[2])[:1])
     losses = np.concatenate(rows).astype(np.float64)
     if not np.isfinite(losses[-1, 0]):
         losses = np.pad(losses, [(0, steps + 1 - len(losses)), (0, 0)], constant_values=np.nan)

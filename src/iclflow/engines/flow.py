@@ -6,7 +6,7 @@ has settled, or until the cap; a long plateau can take hundreds of thousands of 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -16,8 +16,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from iclflow.engines.moment_loss import MomentLoss, Part
+from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.outcome import Outcome
+from iclflow.models import Weights
 
 __all__ = ["flow"]
 
@@ -28,12 +29,14 @@ LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss)
 
 
 @eqx.filter_jit
-def burst(loss: MomentLoss, rate: Array, part: Part, start: Array, end: Array, step: Array, tolerance: Array) -> Any:
+def burst(
+    loss: MomentLoss, rate: Array, trained: Weights, start: Array, end: Array, step: Array, tolerance: Array
+) -> Any:
     """Up to `BURST` steps from `start` towards `end`: result, times, losses and weights after every one of them.
 
     The solver sees one vector, which is much faster than a dictionary; losses are added afterwards.
     """
-    flat, unflatten = ravel_pytree(part)
+    flat, unflatten = ravel_pytree(trained)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: -ravel_pytree(loss.loss_and_gradient(unflatten(y))[1])[0] / rate),
         diffrax.Tsit5(),
@@ -47,13 +50,13 @@ def burst(loss: MomentLoss, rate: Array, part: Part, start: Array, end: Array, s
     return solution.result, solution.ts, jax.vmap(lambda one: watch(loss, one))(states), states
 
 
-def watch(loss: MomentLoss, part: Part) -> Float[Array, " columns"]:
-    return jnp.concatenate([loss.loss(part)[None], loss.test_losses(part)])
+def watch(loss: MomentLoss, trained: Weights) -> Float[Array, " columns"]:
+    return jnp.concatenate([jnp.asarray(loss.loss(trained))[None], loss.test_losses(trained)])
 
 
 def flow(
     loss: MomentLoss,
-    part: Part,
+    trained: Weights,
     *,
     rate: float,
     end: float,
@@ -65,13 +68,13 @@ def flow(
 ) -> Outcome:
     """Follow the flow from `start` to `end`, or until `settled`."""
     kept = Kept(zero_loss)
-    first = np.asarray(eqx.filter_jit(watch)(loss, part))
-    kept.add(start, first, part)
+    first = np.asarray(eqx.filter_jit(watch)(loss, trained))
+    kept.add(start, first, trained)
     now, step, taken = start, FIRST_STEP, 0
     result = "settled" if settled(float(first[0])) else "reached"
     while result == "reached" and now < end and taken < MOST_STEPS:
         result_code, *arrays = burst(
-            loss, jnp.asarray(rate), part, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
+            loss, jnp.asarray(rate), trained, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
             jnp.asarray(tolerance),
         )  # fmt: skip
         times, losses, states = jax.tree.map(np.asarray, arrays)
@@ -85,14 +88,14 @@ def flow(
         for i in range(count):
             if kept.moved(times[i], losses[i]):
                 kept.add(times[i], losses[i], at(i))
-        part, taken, last = at(count - 1), taken + count, losses[count - 1]
+        trained, taken, last = at(count - 1), taken + count, losses[count - 1]
         step = float(times[count - 1] - (times[count - 2] if count > 1 else now))
         now = float(times[count - 1])
         progress(now, float(losses[count - 1, 0]))
         if result_code not in (diffrax.RESULTS.successful, diffrax.RESULTS.max_steps_reached):
-            return kept.outcome(taken, diffrax.RESULTS[result_code])
+            return kept.outcome(taken, cast(Any, diffrax.RESULTS)[result_code])
     if now > kept.times[-1]:
-        kept.add(now, last, part)
+        kept.add(now, last, trained)
     return kept.outcome(taken, "steps" if now < end and result == "reached" else result)
 
 
@@ -103,15 +106,16 @@ class Kept:
         self.loss_step = LOSS_STEP * zero_loss
         self.times: list[float] = []
         self.losses: list[np.ndarray] = []
-        self.parts: list[Part] = []
+        self.parts: list[Weights] = []
 
     def moved(self, time: float, losses: np.ndarray) -> bool:
-        return time > TIME_STEP * self.times[-1] + 0.05 or np.abs(losses - self.losses[-1]).max() > self.loss_step
+        later = time > TIME_STEP * self.times[-1] + 0.05
+        return bool(later or np.abs(losses - self.losses[-1]).max() > self.loss_step)
 
-    def add(self, time: float, losses: np.ndarray, part: Part) -> None:
+    def add(self, time: float, losses: np.ndarray, trained: Weights) -> None:
         self.times.append(float(time))
         self.losses.append(losses)
-        self.parts.append(part)
+        self.parts.append(trained)
 
     def outcome(self, solver_steps: int, result: str) -> Outcome:
         return Outcome(

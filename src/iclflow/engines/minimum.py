@@ -14,7 +14,7 @@ import scipy.sparse.linalg
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.data.moments import Moments
+from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Model, Weights
 from iclflow.models.parts import take
@@ -24,7 +24,7 @@ __all__ = ["balanced_part", "best_matrix", "lowest_loss", "search", "size_of", "
 RELATIVE_CUTOFF = 1e-11  # eigenvalues of C below this share of the largest count as zero
 
 
-def pseudo_inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def pseudo_inverse(matrix: Float[AnyArray, "n n"]) -> Float[np.ndarray, "n n"]:
     return scipy.linalg.pinvh(np.asarray(matrix), rtol=RELATIVE_CUTOFF)
 
 
@@ -128,10 +128,10 @@ def stable_step(loss: MomentLoss) -> float:
 class Flat:
     """A loss as a function of one vector that holds all trained weights."""
 
-    def __init__(self, loss: MomentLoss, part: Weights):
-        self.loss, self.shapes = loss, {name: array.shape for name, array in part.items()}
-        self.cuts = np.cumsum([array.size for array in part.values()])[:-1]
-        self.start = np.concatenate([array.reshape(-1) for array in part.values()])
+    def __init__(self, loss: MomentLoss, trained: Weights):
+        self.loss, self.shapes = loss, {name: array.shape for name, array in trained.items()}
+        self.cuts = np.cumsum([array.size for array in trained.values()])[:-1]
+        self.start = np.concatenate([array.reshape(-1) for array in trained.values()])
 
     def unpack(self, x: Float[np.ndarray, " n"]) -> Weights:
         pieces = np.split(x, self.cuts)

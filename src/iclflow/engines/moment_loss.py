@@ -7,39 +7,38 @@ One product with $C$ gives loss and gradient; automatic differentiation of `loss
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iclflow.data.moments import Moments
-from iclflow.models import Model
+from iclflow.data.moments import AnyScalar, Moments
+from iclflow.models import Model, Weights
+from iclflow.system.pytree import pytree
 
 __all__ = ["MomentLoss"]
 
-Part = dict[str, Array]
 
-
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class MomentLoss:
     """Training loss, and test losses on moments of their own; `mask` is 0 on weights that must not move."""
 
     moments: Moments
     tests: tuple[Moments, ...]
-    mask: Part | None
+    mask: Weights | None
     model: Model = field(metadata={"static": True})
 
-    def loss_and_gradient(self, part: Part, feed: None = None) -> tuple[Float[Array, ""], Part]:
-        loss, slope = self.moments.loss_and_slope(self.model.theta(part))
-        gradient = self.model.pull_back(part, slope)
+    def loss_and_gradient(self, trained: Weights, batch: Any = None) -> tuple[AnyScalar, Weights]:
+        loss, slope = self.moments.loss_and_slope(self.model.theta(trained))
+        gradient = self.model.pull_back(trained, slope)
         if self.mask is not None:
             gradient = {name: self.mask[name] * array for name, array in gradient.items()}
         return loss, gradient
 
-    def loss(self, part: Part) -> Float[Array, ""]:
-        return self.moments.loss_and_slope(self.model.theta(part))[0]
+    def loss(self, trained: Weights) -> AnyScalar:
+        return self.moments.loss_and_slope(self.model.theta(trained))[0]
 
-    def test_losses(self, part: Part) -> Float[Array, " tests"]:
-        theta = self.model.theta(part)
+    def test_losses(self, trained: Weights) -> Float[Array, " tests"]:
+        theta = self.model.theta(trained)
         return jnp.array([moments.loss_and_slope(theta)[0] for moments in self.tests])

@@ -14,50 +14,50 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iclflow.config import Task
+from iclflow.data.moments import AnyArray
 from iclflow.errors import BadInput
-from iclflow.models import Model
+from iclflow.models import Model, Weights
+from iclflow.system.pytree import pytree
 
 __all__ = ["TokenLoss", "check_predict"]
 
-Part = dict[str, Array]
 
-
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class TokenLoss:
-    """Training and test losses on sequences; a step may be fed row numbers or sequences of its own."""
+    """Training and test losses on sequences; a step may bring row numbers or sequences of its own."""
 
-    weights: Part  # all blocks; the trained part is laid over them
-    sequences: Float[Array, "P N+1 E"] | None
-    tests: tuple[Float[Array, "Q N+1 E"], ...]
-    mask: Part | None
+    weights: Weights  # all blocks; the trained part is laid over them
+    sequences: Float[AnyArray, "P tokens E"] | None
+    tests: tuple[Float[AnyArray, "_ tokens E"], ...]
+    mask: Weights | None
     model: Model = field(metadata={"static": True})
     task: Task = field(metadata={"static": True})  # what the model reads of it: `Model.compiled_for`
 
-    def loss_and_gradient(self, part: Part, feed: Array | None = None) -> tuple[Float[Array, ""], Part]:
-        loss, gradient = jax.value_and_grad(self.mean_loss)(part, self.fed(feed))
+    def loss_and_gradient(self, trained: Weights, batch: AnyArray | None = None) -> tuple[Float[Array, ""], Weights]:
+        loss, gradient = jax.value_and_grad(self.mean_loss)(trained, self.rows(batch))
         if self.mask is not None:
             gradient = {name: self.mask[name] * array for name, array in gradient.items()}
         return loss, gradient
 
-    def fed(self, feed: Array | None) -> Float[Array, "P N+1 E"]:
+    def rows(self, batch: AnyArray | None) -> Float[AnyArray, "P tokens E"]:
         """All sequences, the rows that were asked for, or the sequences that were given."""
         if self.sequences is None:
-            assert feed is not None, "fresh sequences must be fed"
-            return feed
-        return self.sequences if feed is None else self.sequences[feed]
+            assert batch is not None, "fresh sequences come with every step"
+            return batch
+        return self.sequences if batch is None else self.sequences[batch]
 
-    def test_losses(self, part: Part) -> Float[Array, " tests"]:
-        return jnp.array([self.mean_loss(part, sequences) for sequences in self.tests])
+    def test_losses(self, trained: Weights) -> Float[Array, " tests"]:
+        return jnp.array([self.mean_loss(trained, sequences) for sequences in self.tests])
 
-    def mean_loss(self, part: Part, sequences: Float[Array, "P N+1 E"]) -> Float[Array, ""]:
+    def mean_loss(self, trained: Weights, sequences: Float[AnyArray, "P tokens E"]) -> Float[Array, ""]:
         weights = dict(self.weights)
         for name, where in self.model.trained(self.task, "all").items():
-            weights[name] = jnp.asarray(weights[name]).at[where].set(part[name])
+            weights[name] = jnp.asarray(weights[name]).at[where].set(trained[name])
         errors = jax.vmap(lambda sequence: self.squared_error(weights, sequence))(sequences)
         return jnp.mean(errors)
 
-    def squared_error(self, weights: Part, sequence: Float[Array, "N+1 E"]) -> Float[Array, ""]:
+    def squared_error(self, weights: Weights, sequence: Float[AnyArray, "tokens E"]) -> Float[Array, ""]:
         dim = self.task.dim
         if self.task.prefix_loss:
             errors = self.model.predict_prefixes(weights, sequence, self.task) - sequence[1:, dim:]

@@ -1,6 +1,6 @@
-"""A page on this machine: turn the knobs and watch the staircase.
+"""A page in the browser, served on this machine only: move the controls and watch the loss curve change.
 
-`state` (what the controls say, clamped) -> `theory_view` (at once) and `jobs` (simulation, seed by seed) -> `pictures`
-(plotly) -> `page` (layout) and `callbacks`; `server` guards the door. No science here: every number comes from the
-functions that the command line calls.
+`state` (the values of the controls, clamped) -> `theory_view` (at once) and `jobs` (simulation, seed by seed) ->
+`pictures` (plotly) -> `page` (layout) and `callbacks`; `server` refuses foreign requests. Nothing is computed here that
+the command line does not compute as well.
 """

@@ -1,12 +1,16 @@
-"""What happens when a control moves: theory at once, simulation as it comes."""
+"""What happens when a control moves: theory at once, simulation as it comes.
 
-from typing import Any, cast
+Whatever comes from the browser is any JSON value until it has been checked, hence `Any`.
+"""
+
+from typing import Any
 
 import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, Patch, no_update
-from dash import State as Held
+from dash import State as DashState
 from dash.exceptions import PreventUpdate
 
+from iclflow.explorer.detail import Curve
 from iclflow.explorer.jobs import Job, Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, show_times, value_lines
@@ -20,32 +24,40 @@ __all__ = ["connect"]
 
 ALL = (*CONTROLS, *EIGEN_IDS)
 TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
-FRESH, FADED = "wide", "wide faded"  # curves of the state on screen, or of the one before
+FRESH, FADED = "wide", "wide faded"  # whether the curves belong to the state on screen or to the one before
 NOTED = ("heads", "rank", "log_samples", "rule", "log_init", "spectrum")
+ANSWERS = {  # the names under which callbacks return values: component and property
+    "loss": ("loss", "figure"), "gains": ("gains", "figure"), "values": ("values", "figure"),
+    "theory": ("theory", "data"), "detail": ("detail", "data"), "job": ("job", "data"), "query": ("query", "data"),
+    "sent": ("sent", "data"), "command": ("command", "children"), "python": ("python", "children"),
+    "progress": ("progress", "children"), "idle": ("tick", "disabled"), "look": ("loss-box", "className"),
+}  # fmt: skip
+MOVED = ("loss", "theory", "detail", "job", "query", "command", "python", "progress", "idle", "look")
+NEWS = ("loss", "gains", "values", "detail", "progress", "sent", "idle", "look")
+OPENED = ("loss", "gains", "values", "theory", "detail", "job", "command", "python", "progress", "idle", "look")
+
+
+def outputs(names: tuple[str, ...], again: bool = True) -> dict[str, Output]:
+    """The outputs of a callback by name; `again` allows those that another callback has as well."""
+    return {name: Output(*ANSWERS[name], allow_duplicate=again) for name in names}
 
 
 def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     """Tie controls and pictures together."""
-    inputs = [Input(name, "value") for name in ALL]
+    every_control = [Output(name, "value", allow_duplicate=True) for name in ALL]
 
     @app.callback(
-        Output("loss", "figure"),
-        Output("theory", "data"),
-        Output("detail", "data"),
-        Output("job", "data"),
-        Output("query", "data"),
-        Output("command", "children"),
-        Output("python", "children"),
-        Output("progress", "children"),
-        Output("tick", "disabled"),
-        Output("loss-box", "className"),
-        *(Output(f"note-{name}", "children") for name in NOTED),
-        *inputs,
-        Held("axes", "value"),
-        Held("client", "data"),
+        output={
+            **outputs(MOVED, again=False),
+            "notes": {name: Output(f"note-{name}", "children") for name in NOTED},
+        },
+        inputs={
+            "settings": {name: Input(name, "value") for name in ALL},
+            "axes": DashState("axes", "value"),
+            "name": DashState("client", "data"),
+        },
     )
-    def controls_moved(*values: Any) -> Any:
-        *settings, axes, name = values
+    def controls_moved(settings: dict[str, Any], axes: Any, name: Any) -> dict[str, Any]:
         client, ticket = jobs.enter(str(name))
         state = read(settings)
         with client.turn:
@@ -54,29 +66,32 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
             view = theory_view(state)
         wait = draw_seconds(state.experiment())
         job = None if wait > TOO_LONG else jobs.start(client, ticket, state)
-        words = "theory only" if job is None else "simulating"
-        told = (state.to_query(), state.command(), state.python(), words)
-        token, idle = (None, True) if job is None else (job.token, False)
-        picture = patch_theory(view, "time" in (axes or []), "loss" in (axes or []))
-        return picture, payload(view), None, token, *told, idle, FADED, *notes_for(state, view, settings)
+        return {
+            "loss": patch_theory(view, "time" in (axes or []), "loss" in (axes or [])),
+            "theory": payload(view),
+            "detail": None,
+            "job": None if job is None else job.token,
+            "query": state.to_query(),
+            "command": state.command(),
+            "python": state.python(),
+            "progress": "theory only" if job is None else "simulating",
+            "idle": job is None,
+            "look": FADED,
+            "notes": notes_for(state, view, settings),
+        }
 
     @app.callback(
-        Output("loss", "figure", allow_duplicate=True),
-        Output("gains", "figure"),
-        Output("values", "figure"),
-        Output("detail", "data", allow_duplicate=True),
-        Output("progress", "children", allow_duplicate=True),
-        Output("sent", "data"),
-        Output("tick", "disabled", allow_duplicate=True),
-        Output("loss-box", "className", allow_duplicate=True),
-        Input("tick", "n_intervals"),
-        Held("client", "data"),
-        Held("job", "data"),
-        Held("sent", "data"),
-        Held("axes", "value"),
+        output=outputs(NEWS),
+        inputs={
+            "_": Input("tick", "n_intervals"),
+            "client": DashState("client", "data"),
+            "token": DashState("job", "data"),
+            "sent": DashState("sent", "data"),
+            "axes": DashState("axes", "value"),
+        },
         prevent_initial_call=True,
     )
-    def more_simulated(_: Any, client: Any, token: Any, sent: Any, axes: Any) -> Any:
+    def more_simulated(_: Any, client: Any, token: Any, sent: Any, axes: Any) -> dict[str, Any]:
         job = jobs.get(str(client), str(token))
         if job is None:
             raise PreventUpdate
@@ -85,21 +100,13 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
             raise PreventUpdate
         return answer
 
-    # Two callbacks, for a second request to the same one would void the answer to the first.
-    @app.callback(
-        *(Output(name, "value", allow_duplicate=True) for name in ALL),
-        Input("url", "search"),
-        prevent_initial_call="initial_duplicate",
-    )
-    def opened(search: Any) -> Any:
+    # These are two callbacks because a second request to the same callback would void the answer to the first.
+    @app.callback(output=every_control, inputs=[Input("url", "search")], prevent_initial_call="initial_duplicate")
+    def opened(search: Any) -> list[Any]:
         return control_values(State.from_query(search))
 
-    @app.callback(
-        *(Output(name, "value", allow_duplicate=True) for name in ALL),
-        Input("preset", "value"),
-        prevent_initial_call=True,
-    )
-    def chosen(preset: Any) -> Any:
+    @app.callback(output=every_control, inputs=[Input("preset", "value")], prevent_initial_call=True)
+    def chosen(preset: Any) -> list[Any]:
         if preset not in PRESETS:
             raise PreventUpdate
         return control_values(PRESETS[preset])
@@ -107,35 +114,34 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     @app.callback(
         Output("download", "data"),
         Input("save-csv", "n_clicks"),
-        Held("client", "data"),
-        Held("job", "data"),
-        Held("saved", "value"),
+        DashState("client", "data"),
+        DashState("job", "data"),
+        DashState("saved", "value"),
         prevent_initial_call=True,
     )
-    def download(clicks: Any, client: Any, token: Any, number: Any) -> Any:
+    def download(clicks: Any, client: Any, token: Any, number: Any) -> dict[str, str]:
         job, shown = jobs.get(str(client), str(token)), saved.show(number)
-        if not clicks or (job is None and shown is None):
-            raise PreventUpdate
-        if shown is not None:
+        if clicks and shown is not None:
             text = as_csv(shown.view, shown.seeds)
-        else:
-            assert job is not None
+        elif clicks and job is not None:
             text = as_csv(theory_view(job.state), job.seeds)
+        else:
+            raise PreventUpdate
         return {"filename": "iclflow.csv", "content": text, "type": "text/csv"}
 
     connect_saved(app, jobs, saved)
     connect_browser(app)
 
 
-def read(settings: list[Any]) -> State:
-    named = dict(zip(ALL, settings, strict=True))
-    return State.read({**named, "eigenvalues": [named[name] for name in EIGEN_IDS]})
+def read(settings: dict[str, Any]) -> State:
+    """The state that the controls show."""
+    return State.read({**settings, "eigenvalues": [settings[name] for name in EIGEN_IDS]})
 
 
-def notes_for(state: State, view: TheoryView, settings: list[Any]) -> list[str]:
-    """What to know beside a control, in the order of `NOTED`."""
-    asked = clamped("rank", dict(zip(ALL, settings, strict=True))["rank"], state.rank)
-    notes = {
+def notes_for(state: State, view: TheoryView, settings: dict[str, Any]) -> dict[str, str]:
+    """The note beside each control that can have one."""
+    asked = clamped("rank", settings["rank"], state.rank)
+    return {
         "heads": room_for(state),
         "rank": f"at most D: {state.rank} is used" if asked > state.rank else "",
         "log_samples": "" if state.data == "population" else sampling_note(draw_seconds(state.experiment())),
@@ -143,52 +149,54 @@ def notes_for(state: State, view: TheoryView, settings: list[Any]) -> list[str]:
         "log_init": view.note if view.prediction is not None else "",
         "spectrum": view.note if view.prediction is None else "",
     }
-    return [notes[name] for name in NOTED]
 
 
 def room_for(state: State) -> str:
+    """Why the heads cannot learn all components, or why there is no rank to choose."""
     if state.model == "merged":
-        return "merged key and query have full rank: there is none to choose"
+        return "merged key and query have full rank: there is no rank to choose"
     places = state.heads * state.rank
     return f"room for {places} of {state.dim} components" if places < state.dim else ""
 
 
 def sampling_note(seconds: float) -> str:
+    """How long it takes to sample, and what to do where that is too long."""
     if seconds <= TOO_LONG:
-        return f"about {max(seconds, 0.1):.1f} s a seed to sample; theory is the population's"
-    return f"would take about {seconds:.0f} s to sample, the page waits {TOO_LONG:.0f} s: fewer of them, or a smaller D"
+        return f"about {max(seconds, 0.1):.1f} s per seed to sample; theory is that of the population"
+    return f"would take about {seconds:.0f} s to sample (limit {TOO_LONG:.0f} s): choose a smaller P or a smaller D"
 
 
 def sent_of(job: Job, sent: Any) -> int:
-    """How many seeds of this very job the page has."""
+    """How many seeds of this job the page already has."""
     known = isinstance(sent, list) and len(sent) == 2 and sent[0] == job.token and isinstance(sent[1], int)
     return sent[1] if known else 0
 
 
-def news(job: Job, sent: int, log_time: bool) -> Any:
+def news(job: Job, sent: int, log_time: bool) -> dict[str, Any]:
     """What has been simulated since `sent` seeds were sent."""
-    done, seeds = job.done, list(job.seeds)  # in this order: what is done has all its seeds
-    loss, gains, values, detail = (cast("Any", no_update) for _ in range(4))
+    done, seeds = job.done, list(job.seeds)  # in this order: a job that is done has all its seeds
+    answer: dict[str, Any] = dict.fromkeys(NEWS, no_update)
     if job.detail is None:
-        return loss, gains, values, detail, words(job), [job.token, 0], done, no_update
+        return answer | {"progress": words(job), "sent": [job.token, 0], "idle": done}
     view = theory_view(job.state)
     if len(seeds) > sent:
-        loss = Patch()
+        answer["loss"] = loss = Patch()
         loss["data"] = loss_lines(view, seeds)
         show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
     if sent <= 0:
-        detail = job.detail
-        gains, values = patch_gains(job.detail), patch_values(job.detail, view)
+        answer |= {"detail": job.detail, "gains": patch_gains(job.detail), "values": patch_values(job.detail, view)}
     if job.algorithms is not None:
-        detail = {**job.detail, "algorithms": job.algorithms}
-    return loss, gains, values, detail, words(job), [job.token, len(seeds)], done, FRESH
+        answer["detail"] = {**job.detail, "algorithms": job.algorithms}
+    return answer | {"progress": words(job), "sent": [job.token, len(seeds)], "idle": done, "look": FRESH}
 
 
 def words(job: Job) -> str:
+    """What the job is doing, with the share that is done."""
     return job.words if job.done else f"{job.words} ({job.share:.0%})"
 
 
 def patch_gains(detail: dict[str, Any]) -> Patch:
+    """The picture of the components learned over time."""
     patch, time = Patch(), detail["time"]
     patch["data"] = gain_lines(time, np.array(detail["gains"]), detail["learned"])
     patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
@@ -196,20 +204,22 @@ def patch_gains(detail: dict[str, Any]) -> Patch:
 
 
 def patch_values(detail: dict[str, Any], view: TheoryView) -> Patch:
-    patch, time, seen = Patch(), detail["time"], np.array(detail["values"])
-    patch["data"] = value_lines(time, seen, view.at(np.array(time), seen.shape[1]))
+    """The picture of the value weights over time, simulated and predicted."""
+    patch, time, simulated = Patch(), detail["time"], np.array(detail["values"])
+    patch["data"] = value_lines(time, simulated, view.at(np.array(time), simulated.shape[1]))
     patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
     return patch
 
 
 def window(time: list[float], learned: list[int]) -> list[float]:
-    """Logarithmic limits that begin a little before anything happens."""
+    """Logarithmic limits of the time axis, from a little before the first component is learned."""
     changes = [t for t, a, b in zip(time[1:], learned, learned[1:], strict=False) if a != b and t > 0]
     first = 0.1 * changes[0] if changes else next((t for t in time if t > 0), 1.0)
     return [float(np.log10(max(first, 1e-6))), float(np.log10(max(time[-1], 1e-5)))]
 
 
-def as_csv(view: TheoryView, seeds: list[dict[str, Any]]) -> str:
+def as_csv(view: TheoryView, seeds: list[Curve]) -> str:
+    """The loss curves of all seeds and of theory, one row per time."""
     rows = ["curve,time,loss"]
     rows += [f"seed {seed['seed']},{t!r},{x!r}" for seed in seeds
              for t, x in zip(seed["time"], seed["loss"], strict=True)]  # fmt: skip
@@ -219,19 +229,19 @@ def as_csv(view: TheoryView, seeds: list[dict[str, Any]]) -> str:
 
 
 def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
+    """Show a saved run or sweep when it is chosen."""
+
     @app.callback(
-        *(Output(name, "figure", allow_duplicate=True) for name in ("loss", "gains", "values")),
-        *(Output(name, "data", allow_duplicate=True) for name in ("theory", "detail", "job")),
-        *(Output(name, "children", allow_duplicate=True) for name in ("command", "python", "progress")),
-        Output("tick", "disabled", allow_duplicate=True),
-        Output("loss-box", "className", allow_duplicate=True),
-        Input("saved", "value"),
-        Held("axes", "value"),
-        Held("client", "data"),
+        output=outputs(OPENED),
+        inputs={
+            "number": Input("saved", "value"),
+            "axes": DashState("axes", "value"),
+            "name": DashState("client", "data"),
+        },
         prevent_initial_call=True,
     )
-    def saved_chosen(number: Any, axes: Any, name: Any) -> Any:
-        if number is None:  # nothing is chosen any more, since a control was moved
+    def saved_chosen(number: Any, axes: Any, name: Any) -> dict[str, Any]:
+        if number is None:  # the choice was cleared because a control was moved
             raise PreventUpdate
         client, ticket = jobs.enter(str(name))
         shown = saved.show(number)
@@ -239,24 +249,31 @@ def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
             raise PreventUpdate
         loss = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
         loss["data"] = loss_lines(shown.view, shown.seeds)
-        if shown.detail is None:
-            gains, values = nothing(), nothing()
-        else:
-            gains, values = patch_gains(shown.detail), patch_values(shown.detail, shown.view)
-        python = f"import iclflow as icl\n\n{shown.python}" if shown.python else ""
-        told = (payload(shown.view), shown.detail, None, "", python, shown.words)
-        return loss, gains, values, *told, True, FRESH
+        return {
+            "loss": loss,
+            "gains": nothing() if shown.detail is None else patch_gains(shown.detail),
+            "values": nothing() if shown.detail is None else patch_values(shown.detail, shown.view),
+            "theory": payload(shown.view),
+            "detail": shown.detail,
+            "job": None,
+            "command": "",
+            "python": f"import iclflow as icl\n\n{shown.python}" if shown.python else "",
+            "progress": shown.words,
+            "idle": True,
+            "look": FRESH,
+        }
 
 
 def nothing() -> Patch:
+    """A picture without lines."""
     patch = Patch()
     patch["data"] = []
     return patch
 
 
 def connect_browser(app: Dash) -> None:
-    """What the browser does alone: cursor, film, maps, clipboard, pictures to take away."""
-    own = lambda name: ClientsideFunction("iclflow", name)
+    """Tie together what the browser does alone: cursor, film, maps, clipboard, downloaded pictures."""
+    own = lambda name: ClientsideFunction("iclflow", name)  # of assets/explorer.js
     app.clientside_callback(own("readouts"), *(Output(f"shown-{n}", "children") for n in READ),
                             *(Input(n, "value") for n in READ))  # fmt: skip
     app.clientside_callback(
@@ -275,14 +292,14 @@ def connect_browser(app: Dash) -> None:
         Input("cursor", "value"),
         Input("detail", "data"),
         Input("theory", "data"),
-        Held("map-first", "figure"),
-        Held("map-second", "figure"),
+        DashState("map-first", "figure"),
+        DashState("map-second", "figure"),
     )
     app.clientside_callback(
         own("film"),
         Output("cursor", "value"),
         Input("film", "n_intervals"),
-        Held("cursor", "value"),
+        DashState("cursor", "value"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
@@ -290,14 +307,14 @@ def connect_browser(app: Dash) -> None:
         Output("film", "disabled"),
         Output("play", "children"),
         Input("play", "n_clicks"),
-        Held("film", "disabled"),
+        DashState("film", "disabled"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         own("clicked"),
         Output("cursor", "value", allow_duplicate=True),
         Input("loss", "clickData"),
-        Held("detail", "data"),
+        DashState("detail", "data"),
         prevent_initial_call=True,
     )
     app.clientside_callback(own("address"), Output("ignored", "data"), Input("query", "data"))
@@ -305,16 +322,16 @@ def connect_browser(app: Dash) -> None:
         own("axes"),
         Output("loss", "figure", allow_duplicate=True),
         Input("axes", "value"),
-        Held("loss", "figure"),
-        Held("theory", "data"),
+        DashState("loss", "figure"),
+        DashState("theory", "data"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         own("copy"),
         Output("copied", "children"),
         *(Input(f"copy-{what}", "n_clicks") for what in ("link", "command", "python")),
-        Held("command", "children"),
-        Held("python", "children"),
+        DashState("command", "children"),
+        DashState("python", "children"),
         prevent_initial_call=True,
     )
     app.clientside_callback(

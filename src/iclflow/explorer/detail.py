@@ -1,7 +1,7 @@
-"""A simulated run, cut down to what the page shows at the cursor: a few hundred times, the eigenbasis, words."""
+"""A simulated run, cut down to what the page shows at the cursor: a few hundred times, the eigenbasis, sentences."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -16,10 +16,10 @@ from iclflow.results.run import Run
 from iclflow.system.thinning import even_places, kept_places
 from iclflow.theory.landscape import directions
 
-__all__ = ["Detail", "algorithms", "curve_of", "cut_down", "detail_of"]
+__all__ = ["Curve", "Detail", "algorithms", "curve_of", "cut_down", "detail_of"]
 
 CURVE, RECORDS, FEWEST = 400, 120, 30
-NUMBERS = 200_000  # of all maps together: the browser has to hold them
+NUMBERS = 200_000  # in all maps together: the browser has to hold them
 NAMES = {
     "zero": "predicts nothing", "pcr": "principal component regression", "least_squares": "least squares, shrunk",
     "ridge": "ridge regression", "gd": "gradient descent on the context", "in_weight": "in-weight prediction",
@@ -27,8 +27,19 @@ NAMES = {
 }  # fmt: skip
 
 
+class Curve(TypedDict):
+    """The loss of one seed."""
+
+    seed: int
+    time: list[float]
+    loss: list[float]
+    status: str
+
+
 @dataclass(frozen=True)
 class Detail:
+    """One seed at a few hundred times, in the paper's units."""
+
     time: Float[np.ndarray, " R"]
     gains: Float[np.ndarray, "R D"]
     values: Float[np.ndarray, "R H"]
@@ -36,7 +47,7 @@ class Detail:
     sentences: list[str]
 
     def payload(self) -> dict[str, Any]:
-        """Small JSON: four digits are more than a picture shows."""
+        """The same as JSON, rounded to four decimals, which is more than a picture shows."""
         short = lambda array: np.round(array, 4).tolist()
         return {
             "time": self.time.tolist(),
@@ -50,7 +61,7 @@ class Detail:
 
 
 def cut_down(run: Run) -> Run:
-    """A run of one seed with as many losses and weights as pictures need."""
+    """A run of one seed with only as many losses and weights as the pictures need."""
     time, loss = run.time.values, run.loss.values
     good = np.flatnonzero(np.isfinite(loss))
     steps = good[kept_places(time[good], loss[good], CURVE)]
@@ -62,14 +73,14 @@ def cut_down(run: Run) -> Run:
     )
 
 
-def curve_of(run: Run) -> dict[str, Any]:
-    """The loss of a run that is cut down, as the page takes it."""
+def curve_of(run: Run) -> Curve:
+    """The loss of a run of one seed that is cut down."""
     time, loss = run.time.values.tolist(), run.loss.values.tolist()
     return {"seed": run.seeds[0], "time": time, "loss": loss, "status": run.status}
 
 
 def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:
-    """Of a run that is cut down, in the paper's units."""
+    """The detail of a run that is cut down; `drops` are the predicted drop times."""
     task, model, D = run.task, run.model, run.task.dim
     time, basis = run.weights["time"].values, covariances(task).basis
     heads = paper_reduced(model, {str(name): array.values for name, array in run.weights.items()}, task)
@@ -81,21 +92,22 @@ def detail_of(run: Run, drops: Float[np.ndarray, " m"]) -> Detail:
     else:
         maps = {"key-query": U[:, int(np.argmax(np.abs(values[-1])))], "effective": matrix}
     gains = np.einsum("tdd->td", matrix) / directions(task).strength
-    told = lambda t, g: sentence(model.one_by_one, float(t), g, model.components(task), drops)
-    words = [told(t, g) for t, g in zip(time, gains, strict=True)]
-    return Detail(time, gains, values, maps, words)
+    most = model.components(task)
+    sentences = [sentence(model.one_by_one, float(t), g, most, drops) for t, g in zip(time, gains, strict=True)]
+    return Detail(time, gains, values, maps, sentences)
 
 
 def algorithms(run: Run) -> list[str]:
-    """What the probe names at every kept time."""
+    """The algorithm that the probe names at every kept time."""
     try:
-        found = probe(run, shifts=False)
+        result = probe(run, shifts=False)
     except BadInput as error:
         return [str(error)] * len(run.weights["time"])
-    assert isinstance(found, Probe)
-    return [words(v.algorithm, v.components) for v in found.verdicts]
+    assert isinstance(result, Probe)  # and not a list, because the run has one seed
+    return [words(v.algorithm, v.components) for v in result.verdicts]
 
 
 def words(algorithm: str, components: tuple[int, ...]) -> str:
+    """The name of an algorithm for readers."""
     which = f" on components {', '.join(map(str, components))}" if algorithm == "pcr" else ""
     return NAMES.get(algorithm, algorithm) + which

@@ -1,7 +1,7 @@
-"""Simulation behind the page: seed by seed in the background, dropped when the next change comes.
+"""Simulation behind the page: seed by seed in the background, dropped at the next change.
 
 Every client has one job at a time. Finished seeds are kept in a cache that all clients share, so going back to a state
-shows it at once. Work is bounded: so many clients, so many workers, so many seconds a job.
+shows it at once. The number of clients, the number of workers and the seconds per job are limited.
 """
 
 import secrets
@@ -12,32 +12,35 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from iclflow.errors import IclflowError
+from iclflow.explorer.detail import Curve, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.state import State
+from iclflow.explorer.theory_view import theory_view
 from iclflow.results.run import Run
 
 __all__ = ["Client", "Job", "Jobs"]
 
 CLIENTS, KEPT = 64, 400
 WORKERS = 2
-LONGEST = 90.0  # seconds of one job
+T = TypeVar("T")
+LONGEST = 90.0  # seconds for one job
 PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
-ABANDONED = 10.0  # seconds without a question from the page: it was closed or left
+ABANDONED = 10.0  # seconds without a request from the page: it was closed or left
 
 
 class Dropped(Exception):
-    """The state has changed; nobody waits for this any more."""
+    """The job is no longer needed, or it has reached its time limit."""
 
 
 @dataclass
 class Job:
-    """One state being simulated. `seeds` grows; `detail` and `algorithms` follow for the first."""
+    """One state being simulated. `seeds` grows; `detail` and `algorithms` describe the first of them."""
 
     state: State
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    seeds: list[dict[str, Any]] = field(default_factory=list)
+    seeds: list[Curve] = field(default_factory=list)
     detail: dict[str, Any] | None = None
     algorithms: list[str] | None = None
     words: str = "waiting"
@@ -54,19 +57,21 @@ class Client:
 
     ticket: int = 0
     job: Job | None = None
-    turn: threading.Lock = field(default_factory=threading.Lock)  # one theory at a time
+    turn: threading.Lock = field(default_factory=threading.Lock)  # theory is computed for one request at a time
 
 
 class Jobs:
-    def __init__(self, workers: int = WORKERS):
+    """The jobs of all clients, their workers and their cache."""
+
+    def __init__(self, workers: int = WORKERS) -> None:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="simulate")
         self.lock = threading.Lock()
         self.clients: OrderedDict[str, Client] = OrderedDict()
-        self.cache: OrderedDict[Any, Any] = OrderedDict()
+        self.cache: OrderedDict[tuple[str, State, int], Any] = OrderedDict()
         self.closed = False
 
     def enter(self, name: str) -> tuple[Client, int]:
-        """The client has moved on: what it waited for stops, and earlier tickets are void."""
+        """Give a client a new ticket: its current job stops, and its earlier tickets are void."""
         with self.lock:
             client = self.clients.setdefault(name, Client())
             self.clients.move_to_end(name)
@@ -77,7 +82,7 @@ class Jobs:
             return client, client.ticket
 
     def start(self, client: Client, ticket: int, state: State) -> Job | None:
-        """Begin with a state, unless the client has moved on."""
+        """Begin to simulate a state, unless the client has a newer ticket."""
         job = Job(state)
         with self.lock:
             if client.ticket != ticket:
@@ -87,6 +92,7 @@ class Jobs:
         return job
 
     def get(self, name: str, token: str) -> Job | None:
+        """The current job of a client, if it is the one with this token."""
         with self.lock:
             client = self.clients.get(name)
             job = None if client is None else client.job
@@ -96,6 +102,7 @@ class Jobs:
         return job
 
     def work(self, job: Job) -> None:
+        """Simulate a job; whatever goes wrong is shown on the page."""
         try:
             time.sleep(max(0.0, job.begun + PAUSE - time.monotonic()))
             with warnings.catch_warnings():
@@ -105,48 +112,43 @@ class Jobs:
             pass
         except IclflowError as error:
             job.words = str(error)
-        except Exception as error:  # a page that stands still without a word is worse
+        except Exception as error:  # otherwise the page would stand still without an explanation
             job.words = f"failed: {type(error).__name__}: {error}".splitlines()[0][:200]
         finally:
             job.done = True
 
     def simulate(self, job: Job) -> None:
-        from iclflow.explorer.detail import algorithms, curve_of, detail_of
-        from iclflow.explorer.theory_view import theory_view
-
-        state, first, others = job.state, None, set()
+        """Train all seeds, then name the algorithm of the first."""
+        state, runs = job.state, []
         for number in range(state.seeds):
             self.check(job)
-            run = self.run_of(job, number)
-            job.seeds.append(curve_of(run))
+            runs.append(self.run_of(job, number))
+            job.seeds.append(curve_of(runs[-1]))
             if number == 0:
-                first = run
-                job.detail = detail_of(run, theory_view(state).drops).payload()
-            elif run.status != "ok":
-                others.add(run.status)
+                job.detail = detail_of(runs[0], theory_view(state).drops).payload()
         self.check(job)
         job.words, job.share = "naming the algorithm", 1.0
-        assert first is not None
+        first, others = runs[0], {run.status for run in runs[1:]} - {"ok"}
         job.algorithms = self.cached(("algorithms", *key_of(state, 0)), lambda: algorithms(first))
         problems = [*first.summary["warnings"], *([first.status] if first.status != "ok" else []), *sorted(others)]
         job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *problems])
 
     def run_of(self, job: Job, number: int) -> Run:
-        """A seed's run, cut down to what the page shows."""
-        from iclflow.explorer.detail import cut_down
+        """The run of one seed, cut down to what the page shows."""
         from iclflow.training.start import run_experiment
 
         state = job.state
 
-        def tell(share: float, words: str) -> None:
+        def report(share: float, words: str) -> None:
             self.check(job)
             job.words, job.share = f"seed {number + 1} of {state.seeds}: {words}", (number + share) / state.seeds
 
         experiment = state.experiment(state.seed + number)
-        run = lambda: cut_down(run_experiment(experiment, progress=tell, roomy=True))
+        run = lambda: cut_down(run_experiment(experiment, progress=report, roomy=True))
         return self.cached(("run", *key_of(state, number)), run)
 
-    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+    def cached(self, key: tuple[str, State, int], make: Callable[[], T]) -> T:
+        """What is in the cache, made now if it is not there."""
         with self.lock:
             if key in self.cache:
                 self.cache.move_to_end(key)
@@ -159,9 +161,10 @@ class Jobs:
         return made
 
     def check(self, job: Job) -> None:
+        """Stop a job that nobody waits for, or that takes too long."""
         now = time.monotonic()
         if job.dropped or now - job.begun > LONGEST or now - job.asked > ABANDONED:
-            job.words = f"stopped after {now - job.begun:.0f} s, the page waits no longer"
+            job.words = f"stopped after {now - job.begun:.0f} s: the page no longer waits"
             raise Dropped
 
     def warm(self) -> None:
@@ -169,11 +172,13 @@ class Jobs:
         threading.Thread(target=self.warm_all, daemon=True, name="warm").start()
 
     def at_work(self) -> bool:
+        """Whether any client waits for a simulation."""
         with self.lock:
             jobs = [client.job for client in self.clients.values() if client.job is not None]
             return any(not job.done and not job.dropped for job in jobs)
 
     def warm_all(self) -> None:
+        """Train small models of all these shapes, one after another, while no client waits."""
         from iclflow.training.start import run_experiment
 
         small = {"log_init": -0.3, "seeds": 1, "heads": 2}
@@ -184,13 +189,14 @@ class Jobs:
             for rule in ("flow", "descent")
         ]
         for state in states:
-            while self.at_work() and not self.closed:  # people first
+            while self.at_work() and not self.closed:  # clients first
                 time.sleep(0.1)
             if self.closed:
                 return
             run_experiment(state.experiment(0), progress=False, roomy=True)
 
     def close(self) -> None:
+        """Drop all jobs and stop the workers."""
         self.closed = True
         with self.lock:
             for client in self.clients.values():
@@ -199,11 +205,12 @@ class Jobs:
 
 
 def forget(client: Client) -> None:
+    """Drop the job of a client."""
     if client.job is not None:
         client.job.dropped = True
     client.job = None
 
 
 def key_of(state: State, number: int) -> tuple[State, int]:
-    """Equal for seeds that are the same run, whatever the first one on screen."""
+    """A key that is equal for equal runs, whichever seed is the first on screen."""
     return replace(state, seed=0, seeds=1), state.seed + number

@@ -4,6 +4,7 @@ import secrets
 from typing import Any
 
 from dash import dcc, html
+from dash.development.base_component import Component
 
 from iclflow.explorer.pictures import empty_gains, empty_loss, empty_map, empty_values
 from iclflow.explorer.presets import PRESETS
@@ -11,7 +12,7 @@ from iclflow.explorer.state import CHOICES, EIGENVALUE, RANGES, State, falling
 
 __all__ = ["CONTROLS", "EIGEN_IDS", "control_values", "layout"]
 
-CONTROLS = (*CHOICES, *RANGES)  # ids of the controls are the names of the state
+CONTROLS = (*CHOICES, *RANGES)  # the id of a control is the name of the field of `State`
 EIGEN_IDS = tuple(f"eigenvalue-{i}" for i in range(int(RANGES["dim"][1])))
 STEPS = {"exponent": 0.05, "log_init": 0.05, "log_lr": 0.05, "noise": 0.05, "task_exponent": 0.1, "log_samples": 0.1}
 LABELS = {
@@ -26,11 +27,15 @@ WORDS = {
     "free": "free", "flow": "gradient flow", "descent": "descent", "population": "population", "sample": "sample",
     "equal": "identity", "context": "1/N", "tokens": "1/(N+1)", "none": "none",
 }  # fmt: skip
-GRAPH = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+BUTTONS = {
+    "copy-link": "Copy link", "copy-command": "Copy as command", "copy-python": "Copy as Python",
+    "save-csv": "CSV", "save-png": "PNG", "save-svg": "SVG",
+}  # fmt: skip
+GRAPH: dcc.Graph.Config = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 
 
 def layout(saved: list[str]) -> html.Div:
-    """Made anew for every visitor, with an id of its own."""
+    """The page, made anew for every visitor, with an id of its own."""
     return html.Div(
         [
             dcc.Location(id="url", refresh=False),
@@ -47,66 +52,63 @@ def layout(saved: list[str]) -> html.Div:
 
 
 def header() -> html.Header:
+    """The title, the sentence at the cursor and the progress of the simulation."""
+    label = html.Span("runs in context: ", className="soft")
     return html.Header(
         [
             html.H1("iclflow"),
-            html.P(id="sentence", className="sentence", **{"aria-live": "polite"}),
-            html.P(
-                [html.Span("runs in context: ", className="soft"), html.Span(id="algorithm")], className="algorithm"
-            ),
+            html.P(id="sentence", className="sentence", **aria(live="polite")),
+            html.P([label, html.Span(id="algorithm")], className="algorithm"),
             html.P(id="progress", className="soft", role="status"),
         ]
     )
 
 
+def group(title: str, *parts: Component) -> html.Fieldset:
+    """Controls under a title."""
+    return html.Fieldset([html.Legend(title), *parts])
+
+
 def controls(saved: list[str]) -> html.Aside:
+    """All controls, in groups."""
+    task, more_task = ("dim", "context", "spectrum", "exponent"), ("noise", "tasks", "task_exponent")
+    training = ("log_init", "rule", "log_lr", "data", "log_samples", "seeds", "seed", "normalize")
     groups = [
-        html.Fieldset([html.Legend("Start from"), preset_choice(), *saved_choice(saved)]),
-        html.Fieldset([html.Legend("Model"), *map(control, ("model", "heads", "rank"))]),
-        html.Fieldset(
-            [
-                html.Legend("Task"),
-                *map(control, ("dim", "context", "spectrum", "exponent")),
-                free_spectrum(),
-                *map(control, ("noise", "tasks", "task_exponent")),
-            ]
-        ),
-        html.Fieldset(
-            [
-                html.Legend("Training"),
-                *map(control, ("log_init", "rule", "log_lr", "data", "log_samples", "seeds", "seed", "normalize")),
-            ]
-        ),
+        group("Start from", preset_choice(), saved_choice(saved)),
+        group("Model", *map(control, ("model", "heads", "rank"))),
+        group("Task", *map(control, task), free_spectrum(), *map(control, more_task)),
+        group("Training", *map(control, training)),
         share(),
     ]
-    return html.Aside(groups, **{"aria-label": "Controls"})
+    return html.Aside(groups, **aria(label="Controls"))
 
 
 def preset_choice() -> html.Div:
+    """The list of presets."""
     options = [{"label": name, "value": name} for name in PRESETS]
     return html.Div(
         [html.Label("Figure of the paper", htmlFor="preset"), dcc.Dropdown(options, id="preset", placeholder="choose")]
     )
 
 
-def saved_choice(saved: list[str]) -> list[Any]:
-    """Only where a directory was given; the choice is a number, never a path."""
+def saved_choice(saved: list[str]) -> html.Div:
+    """The list of saved runs, hidden where there are none; the choice is a number, never a path."""
     options = [{"label": name, "value": number} for number, name in enumerate(saved)]
-    box = html.Div(
+    return html.Div(
         [html.Label("Saved, read only", htmlFor="saved"), dcc.Dropdown(options, id="saved", placeholder="choose")],
         className="" if saved else "hidden",
     )
-    return [box]
 
 
 def control(name: str) -> html.Div:
+    """A choice or a slider with its label, and room for a note."""
     default = getattr(State(), name)
     if name in CHOICES:
         options = [{"label": WORDS[value], "value": value} for value in CHOICES[name]]
-        body: list[Any] = [
+        body: list[Component] = [
             html.Span(LABELS[name], id=f"label-{name}", className="label"),
             html.Div(dcc.RadioItems(options, default, id=name, inline=True), role="group",
-                     **{"aria-labelledby": f"label-{name}"}),
+                     **aria(labelledby=f"label-{name}")),
         ]  # fmt: skip
     else:
         low, high = RANGES[name]
@@ -120,72 +122,60 @@ def control(name: str) -> html.Div:
 
 
 def free_spectrum() -> html.Div:
+    """A slider for every eigenvalue of the free spectrum."""
     low, high = EIGENVALUE
     sliders = [
         html.Div(
             [
                 dcc.Input(type="range", id=name, min=low, max=high, step=0.01, value=falling(i, len(EIGEN_IDS))),
-                html.Label(f"{i + 1}", htmlFor=name, **{"aria-label": f"Eigenvalue {i + 1}"}),
+                html.Label(f"{i + 1}", htmlFor=name, **aria(label=f"Eigenvalue {i + 1}")),
             ]
         )
         for i, name in enumerate(EIGEN_IDS)
     ]
-    return html.Div(sliders, id="free", className="free hidden", role="group", **{"aria-label": "Eigenvalues"})
+    return html.Div(sliders, id="free", className="free hidden", role="group", **aria(label="Eigenvalues"))
 
 
 def share() -> html.Fieldset:
-    button = lambda words, name: html.Button(words, id=name, type="button")
-    return html.Fieldset(
-        [
-            html.Legend("Take it with you"),
-            html.Div(
-                [
-                    button("Copy link", "copy-link"),
-                    button("Copy as command", "copy-command"),
-                    button("Copy as Python", "copy-python"),
-                    button("CSV", "save-csv"),
-                    button("PNG", "save-png"),
-                    button("SVG", "save-svg"),
-                ],
-                className="buttons",
-            ),
-            html.Pre(id="command", tabIndex="0", **{"aria-label": "Command"}),
-            html.Pre(id="python", tabIndex="0", **{"aria-label": "Python"}),
-            html.P(id="copied", className="soft", role="status"),
-        ]
+    """Buttons to copy and download, and the command and the Python code of the run on screen."""
+    buttons = [html.Button(words, id=name, type="button") for name, words in BUTTONS.items()]
+    return group(
+        "Take it with you",
+        html.Div(buttons, className="buttons"),
+        html.Pre(id="command", tabIndex="0", **aria(label="Command")),
+        html.Pre(id="python", tabIndex="0", **aria(label="Python")),
+        html.P(id="copied", className="soft", role="status"),
     )
 
 
 def pictures() -> html.Main:
+    """The plots and the time cursor."""
     graph = lambda name, figure, height=290: dcc.Graph(
         id=name, figure=figure, config=GRAPH, style={"height": f"{height}px"}
     )
-    toggles = dcc.Checklist(
-        [{"label": "log time", "value": "time"}, {"label": "log loss", "value": "loss"}],
-        ["time"],
-        id="axes",
-        inline=True,
-    )
+    axes = [{"label": "log time", "value": "time"}, {"label": "log loss", "value": "loss"}]
     cursor = html.Div(
         [
-            html.Button("Play", id="play", type="button", **{"aria-pressed": "false"}),
+            html.Button("Play", id="play", type="button", **aria(pressed="false")),
             html.Label(["Time cursor ", html.Output(id="shown-cursor")], htmlFor="cursor"),
             dcc.Input(type="range", id="cursor", min=0, max=1000, step=1, value=1000),
-            toggles,
+            dcc.Checklist(axes, ["time"], id="axes", inline=True),
             html.Button("Dark or light", id="scheme", type="button"),
         ],
         className="cursor",
     )
     return html.Main(
         [
-            html.Section(graph("loss", empty_loss(), 390), id="loss-box", className="wide", **named("Loss over time")),
+            html.Section(
+                graph("loss", empty_loss(), 390), id="loss-box", className="wide", **aria(label="Loss over time")
+            ),
             cursor,
             html.Div(
                 [
-                    html.Section(graph("gains", empty_gains()), **named("Components learned over time")),
-                    html.Section(graph("values", empty_values()), **named("Value weights over time")),
-                    html.Section(graph("map-first", empty_map("Keys")), **named("Keys at the cursor")),
-                    html.Section(graph("map-second", empty_map("Queries")), **named("Queries at the cursor")),
+                    html.Section(graph("gains", empty_gains()), **aria(label="Components learned over time")),
+                    html.Section(graph("values", empty_values()), **aria(label="Value weights over time")),
+                    html.Section(graph("map-first", empty_map("Keys")), **aria(label="Keys at the cursor")),
+                    html.Section(graph("map-second", empty_map("Queries")), **aria(label="Queries at the cursor")),
                 ],
                 className="grid",
             ),
@@ -193,11 +183,16 @@ def pictures() -> html.Main:
     )
 
 
-def named(words: str) -> dict[str, str]:
-    return {"aria-label": words}
+def aria(**attributes: str) -> dict[str, Any]:
+    """Attributes for screen readers: `label="Keys"` becomes `aria-label`.
+
+    The values are typed as `Any` because Dash declares no such keywords, so the type checker takes a `**` argument for
+    every keyword that it does declare.
+    """
+    return {f"aria-{name}": value for name, value in attributes.items()}
 
 
 def control_values(state: State) -> list[Any]:
-    """In the order of `CONTROLS`, then the free eigenvalues."""
+    """The values of all controls, in the order of `CONTROLS`, then those of `EIGEN_IDS`."""
     eigen = [*state.eigenvalues, *(falling(i, len(EIGEN_IDS)) for i in range(len(state.eigenvalues), len(EIGEN_IDS)))]
     return [getattr(state, name) for name in CONTROLS] + eigen

@@ -1,11 +1,13 @@
-"""The pictures, as plain plotly dictionaries: whole once, then patched."""
+"""The pictures as plain plotly dictionaries: sent once in full, then patched."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from dash import Patch
 from jaxtyping import Float
 
+from iclflow.explorer.detail import Curve
 from iclflow.explorer.theory_view import TheoryView
 from iclflow.figures.style import COLOURS
 
@@ -24,16 +26,16 @@ __all__ = [
 INK, FAINT = "#70707a", "rgba(128,128,136,0.25)"  # on white; the page paints text in the colour of its scheme
 THEORY = {"color": INK, "width": 1.6, "dash": "dash"}
 MAP_COLOURS = [[0.0, "#D55E00"], [0.5, "#f4f4f4"], [1.0, "#0072B2"]]
-
-
 DASHES = ("solid", "dot", "dashdot")  # where there are more lines than colours
 
 
-def look(number: int, width: float) -> dict[str, Any]:
+def look(number: int, width: int | float) -> dict[str, Any]:
+    """The style of line `number`."""
     return {"color": COLOURS[number % len(COLOURS)], "dash": DASHES[number // len(COLOURS) % 3], "width": width}
 
 
 def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
+    """The layout that all pictures share."""
     axis = {"gridcolor": FAINT, "zerolinecolor": FAINT, "linecolor": INK, "color": INK}
     return {
         "margin": {"l": 52, "r": 64, "t": 30, "b": 46},
@@ -50,7 +52,8 @@ def layout(title: str, y: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def line(name: str, x: list[float], y: list[float], style: dict[str, Any], **more: Any) -> dict[str, Any]:
+def line(name: str, x: list[float], y: Sequence[int | float], style: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """One line of a plot; `more` are further settings of plotly."""
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": style, "hoverinfo": "x+y+name",
             **more}  # fmt: skip
 
@@ -60,13 +63,13 @@ def empty_loss() -> dict[str, Any]:
 
 
 def theory_line(view: TheoryView) -> dict[str, Any]:
-    """The first trace, and yet over all others: so it can be replaced without knowing how many there are."""
+    """Theory, the first trace, so that it can be replaced whatever the number of others; it is drawn over them."""
     y = [] if view.loss is None else np.round(view.loss, 6).tolist()
     return line("theory", view.time.tolist(), y, THEORY, zorder=1)
 
 
-def loss_lines(view: TheoryView, seeds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Theory and a curve a seed, the first one last: thicker, and over the others."""
+def loss_lines(view: TheoryView, seeds: list[Curve]) -> list[dict[str, Any]]:
+    """Theory and one curve per seed; the first seed comes last, thicker and over the others."""
     curves = [
         line(f"seed {seed['seed']}", seed["time"], seed["loss"], look(i, 1.1 if i else 2.4))
         for i, seed in enumerate(seeds)
@@ -81,7 +84,7 @@ def empty_gains() -> dict[str, Any]:
 
 
 def gain_lines(time: list[float], gains: Float[np.ndarray, "T D"], learned: list[int]) -> list[dict[str, Any]]:
-    """One line a component, and how many are learned."""
+    """One line per component, and the number of those that are learned."""
     count = line("learned m", time, learned, {"color": INK, "width": 2, "shape": "hv"}, yaxis="y2")
     lines = [line(f"component {i + 1}", time, gain.tolist(), look(i, 1.8)) for i, gain in enumerate(gains.T)]
     return [*lines, count]
@@ -92,11 +95,11 @@ def empty_values() -> dict[str, Any]:
 
 
 def value_lines(
-    time: list[float], seen: Float[np.ndarray, "T H"], told: Float[np.ndarray, "T H"] | None
+    time: list[float], simulated: Float[np.ndarray, "T H"], predicted: Float[np.ndarray, "T H"] | None
 ) -> list[dict[str, Any]]:
     """Simulated value weights, then predicted ones."""
-    lines = [line(f"head {h + 1}", time, value.tolist(), look(h, 2)) for h, value in enumerate(seen.T)]
-    known = [] if told is None else [(h, value) for h, value in enumerate(told.T) if np.isfinite(value).all()]
+    lines = [line(f"head {h + 1}", time, value.tolist(), look(h, 2)) for h, value in enumerate(simulated.T)]
+    known = [(h, v) for h, v in enumerate([] if predicted is None else predicted.T) if np.isfinite(v).all()]
     return lines + [line(f"head {h + 1}, theory", time, np.round(value, 5).tolist(), THEORY) for h, value in known]
 
 
@@ -110,7 +113,7 @@ def empty_map(title: str) -> dict[str, Any]:
 
 
 def patch_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
-    """A new curve, new levels, new drops; curves of the former state stay until the new ones come."""
+    """A new theory curve with its levels and drops; the simulated curves stay until new ones come."""
     patch = Patch()
     patch["data"][0] = theory_line(view)
     patch["layout"]["shapes"] = [*levels(view), *drops(view)]
@@ -124,30 +127,32 @@ def patch_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
 
 
 def show_times(patch: Patch, view: TheoryView, ends: list[float], log_time: bool) -> None:
-    """From before the first predicted drop to the end of theory or of the longest curve."""
+    """Show the times from before the first predicted drop to the end of theory or of the longest curve."""
     low, high = float(view.time[0]), max([float(view.time[-1]), *ends])
     patch["layout"]["xaxis"]["type"] = "log" if log_time else "linear"
     patch["layout"]["xaxis"]["range"] = [float(np.log10(low)), float(np.log10(high))] if log_time else [0, high]
 
 
 def levels(view: TheoryView) -> list[dict[str, Any]]:
+    """A horizontal line at every predicted plateau."""
     dots = {"color": INK, "width": 1, "dash": "dot"}
     return [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": dots, "name": "level"}
             for y in map(float, view.levels)]  # fmt: skip
 
 
 def drops(view: TheoryView) -> list[dict[str, Any]]:
+    """A vertical line at every predicted drop."""
     thin = {"color": FAINT, "width": 1}
     return [{"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x, "line": thin, "name": "drop"}
             for x in map(float, view.drops)]  # fmt: skip
 
 
 def names(view: TheoryView) -> list[dict[str, Any]]:
-    """Levels, named in the margin where they do not run into each other."""
-    found, last = [], None
+    """The names of the levels, in the margin, except those that would overlap."""
+    labels, last = [], None
     for m, y in enumerate(map(float, view.levels)):
         if last is None or abs(y - last) > 0.045 * float(view.levels.max()):
-            found.append({"xref": "paper", "x": 1.005, "y": y, "text": f"L(M<sub>{m}</sub>)", "showarrow": False,
-                          "xanchor": "left", "font": {"size": 11, "color": INK}})  # fmt: skip
+            labels.append({"xref": "paper", "x": 1.005, "y": y, "text": f"L(M<sub>{m}</sub>)", "showarrow": False,
+                           "xanchor": "left", "font": {"size": 11, "color": INK}})  # fmt: skip
             last = y
-    return found
+    return labels

@@ -1,4 +1,4 @@
-"""States worth starting from, named after the paper's figures and set as `iclflow reproduce` sets them."""
+"""States to start from, named after the figures of the paper, with the settings of `iclflow reproduce`."""
 
 from iclflow.explorer.state import State
 

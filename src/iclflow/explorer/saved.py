@@ -1,4 +1,4 @@
-"""Saved runs and sweeps below one directory, read only. The browser names them by number, never by path."""
+"""Saved runs and sweeps below one directory, read only. The browser refers to them by number, never by path."""
 
 import json
 import os
@@ -12,38 +12,41 @@ import numpy as np
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput, IclflowError
-from iclflow.explorer.detail import algorithms, curve_of, cut_down, detail_of
-from iclflow.explorer.theory_view import TheoryView, levels_only, times, usable
+from iclflow.explorer.detail import Curve, algorithms, curve_of, cut_down, detail_of
+from iclflow.explorer.theory_view import TheoryView, full_view, levels_only, usable
 from iclflow.results.run import Run
 from iclflow.theory.landscape import plateau_losses
 
 __all__ = ["Saved", "Shown"]
 
 MOST, DEPTH, SEEDS = 500, 3, 20
+Entry = tuple[str, Path, dict[str, int] | None]  # name, directory, and the place on the grid if it is a sweep
 
 
 @dataclass(frozen=True)
 class Shown:
+    """What the page shows of a saved run or of one point of a sweep."""
+
     view: TheoryView
-    seeds: list[dict[str, Any]]
+    seeds: list[Curve]
     detail: dict[str, Any] | None
     words: str
     python: str = ""
 
 
 class Saved:
-    """What was found when the page was opened."""
+    """The runs and sweeps that were there when the server was started."""
 
-    def __init__(self, root: Path | None):
-        self.entries: list[tuple[str, Path, dict[str, Any] | None]] = []
-        if root is not None:
-            self.entries = list(found_below(root))[:MOST]
+    def __init__(self, root: Path | None) -> None:
+        self.entries: list[Entry] = [] if root is None else list(found_below(root))[:MOST]
 
     @property
     def names(self) -> list[str]:
+        """The names to choose from."""
         return [name for name, _, _ in self.entries]
 
-    def show(self, number: Any) -> Shown | None:
+    def show(self, number: object) -> Shown | None:
+        """The entry with this number, or an explanation why it cannot be read; None if there is no such entry."""
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self.entries):
             return None
         name, path, where = self.entries[number]
@@ -53,7 +56,8 @@ class Saved:
             return Shown(levels_only(np.array([1.0]), ""), [], None, f"{name}: {error}")
 
 
-def found_below(root: Path) -> Any:
+def found_below(root: Path) -> Iterator[Entry]:
+    """Every run, and every point of every sweep, below a directory."""
     from iclflow.sweeps.store.protocol import is_sweep
 
     for path in directories(root, DEPTH):
@@ -65,7 +69,7 @@ def found_below(root: Path) -> Any:
 
 
 def directories(root: Path, depth: int) -> Iterator[Path]:
-    """Those at most so deep, in order, without links and hidden ones; what may not be read is passed over."""
+    """Directories down to a depth, in order, without links, hidden ones and those that may not be read."""
     for place, below, _ in os.walk(root):
         path = Path(place)
         yield path
@@ -73,8 +77,8 @@ def directories(root: Path, depth: int) -> Iterator[Path]:
         below[:] = [] if deep else sorted(n for n in below if not n.startswith(".") and not (path / n).is_symlink())
 
 
-def sweep_points(path: Path, name: str) -> Any:
-    """One entry a point of the grid; its seeds are shown together."""
+def sweep_points(path: Path, name: str) -> Iterator[Entry]:
+    """One entry per point of the grid; its seeds are shown together."""
     from iclflow.sweeps.load import load
 
     try:
@@ -84,39 +88,40 @@ def sweep_points(path: Path, name: str) -> Any:
     axes = [str(d) for d in sweep.data["status"].dims if d != "seed"]
     for index in np.ndindex(*(sweep.data.sizes[a] for a in axes)):
         at = dict(zip(axes, index, strict=True))
-        words = ", ".join(
+        point = ", ".join(
             f"{a}={sweep.data[a].values[i]}" if a in sweep.data.coords else f"{a} {i}" for a, i in at.items()
         )
-        yield f"{name}: {words or 'all'}", path, at
+        yield f"{name}: {point or 'all'}", path, at
 
 
 def show_run(path: Path, name: str) -> Shown:
+    """A saved run, with theory and the detail of its first seed."""
     from iclflow.results.loading import load_run
 
     refuse_foreign_files(path)
     run = load_run(path)
-    first = cut_down(run.select(run.seeds[0]))
-    view = view_of(run.select(run.seeds[0]))
+    first = run.select(run.seeds[0])
+    view = view_of(first)
     seeds = [curve_of(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
     words = f"{name}: {run.status}, read only; move a control to go back"
-    return Shown(view, seeds, shown_detail(first, view), words, f'run = icl.load("{path}")')
+    return Shown(view, seeds, shown_detail(cut_down(first), view), words, f'run = icl.load("{path}")')
 
 
 def refuse_foreign_files(path: Path) -> None:
-    """A summary may name other files; only those of the run itself are opened."""
+    """Refuse a summary that names files outside the directory of the run."""
     try:
         summary = json.loads((path / "summary.json").read_text())
         names = list(summary["files"])
         spectra = [str(summary["config"].get(name, "")) for name in ("spectrum", "task_spectrum")]
     except (ValueError, KeyError, AttributeError, TypeError, OSError):
-        return  # damaged: told by whoever reads it
+        return  # damaged, which `load_run` reports
     for name in [*names, *(s for s in spectra if s.endswith(".npy"))]:
         if name in spectra or not (path / name).resolve().is_relative_to(path.resolve()):
             raise BadInput(f"summary.json: names {name[:80]!r}, which is not a file of the run")
 
 
 def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
-    """None for models and tasks whose weights have no picture in an eigenbasis."""
+    """The detail of a run; None for models and tasks whose weights have no picture in an eigenbasis."""
     if not (run.model.linear and run.model.offers("reduced")) or run.experiment.data is not None:
         return None
     try:
@@ -126,11 +131,12 @@ def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
 
 
 def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
+    """The saved curves of all seeds at one point of a sweep, with the levels that theory predicts."""
     from iclflow.sweeps.load import load
 
     sweep = load(path)
     data = sweep.data.isel(where)
-    seeds = []
+    seeds: list[Curve] = []
     for i in range(min(data.sizes.get("seed", 1), SEEDS)):
         one = data.isel(seed=i) if "seed" in data.dims else data
         time, loss = (np.asarray(one[n].values, float) if n in one else np.array([]) for n in ("curve_time", "loss"))
@@ -147,18 +153,15 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
 
 
 def view_of(run: Run) -> TheoryView:
-    """Theory from the run's own initial weights and moments, where there is one and it is quick."""
+    """Theory from the initial weights and moments of the run itself, or the levels only where there is no theory."""
     levels = plateau_losses(run.task) if run.task.icl_fraction == 1 else np.array([float(run.loss.values[0])])
     end = float(run.time.values[-1])
-    if run.experiment.data is not None and run.moments is None:  # of version 0.1.0: theory would open the data file
+    if (
+        run.experiment.data is not None and run.moments is None
+    ):  # saved by version 0.1.0: theory would read the data file
         return levels_only(levels, "", end)
     try:
-        found: Prediction = compare_one(run, None).prediction
+        prediction: Prediction = compare_one(run, None).prediction
     except IclflowError as error:
         return levels_only(levels, str(error), end)
-    if not usable(found):
-        return levels_only(levels, "", end)
-    time = times(found)
-    return TheoryView(
-        time, found.loss(time), found.levels, found.drop_times, found.directions, [""] * len(time), "", found
-    )
+    return levels_only(levels, "", end) if not usable(prediction) else full_view(prediction, prediction.levels)

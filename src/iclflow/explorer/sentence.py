@@ -1,4 +1,4 @@
-"""What is happening at a moment, in plain words."""
+"""One sentence on what is happening at a given time."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,13 +7,16 @@ __all__ = ["sentence"]
 
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
          "thirteen", "fourteen", "fifteen", "sixteen")  # fmt: skip
-MOVING = (0.05, 0.9)  # a gain between these is on its way
+MOVING = (0.05, 0.9)  # a component is being learned while its gain is between these
 
 
 def sentence(
     one_by_one: bool, time: float, gains: Float[np.ndarray, " D"], most: int, drops: Float[np.ndarray, " m"]
 ) -> str:
-    """From the gains of all components; `most` is how many the model can hold, `drops` are predicted times."""
+    """The sentence for the gains of all components.
+
+    `most` is the number of components that the model can hold, `drops` are the predicted drop times.
+    """
     if not np.isfinite(gains).all():
         return "training has diverged"
     dim, learned = len(gains), int(np.sum(gains > 0.5))
@@ -32,6 +35,7 @@ def sentence(
 
 
 def merged_words(learned: int, moving: int, dim: int, ahead: str) -> str:
+    """The sentence for models that learn all components in one drop."""
     if learned == 0 and not moving:
         return f"the plateau: nothing learned yet{ahead}"
     if learned == dim and not moving:
@@ -40,4 +44,5 @@ def merged_words(learned: int, moving: int, dim: int, ahead: str) -> str:
 
 
 def count(learned: int, dim: int) -> str:
+    """How many components are learned."""
     return f"{WORDS[learned]} of {WORDS[dim]} components learned"

@@ -1,13 +1,14 @@
-"""The door: loopback only, for pages that this server made.
+"""The server: it listens on the loopback interface and answers only its own page.
 
-A page of another site can make a browser send requests here, and a name of its choice can be made to point at
-127.0.0.1. So every request must name this server in `Host`, and none may come from another `Origin`. Bodies are small,
-answers are never sniffed, and the page may load nothing from elsewhere.
+A page of another site can make a browser send requests here, and can have a host name of its own resolve to 127.0.0.1.
+So every request must name this server in `Host`, and none may come from another `Origin`. Large bodies are refused, and
+the page may not load anything from elsewhere.
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dash import Dash
 from flask import Flask, Response, abort, request
@@ -32,17 +33,19 @@ HEAD = """<!DOCTYPE html>
 
 
 def make_app(port: int, saved: Path | None = None, jobs: Jobs | None = None) -> Dash:
+    """The page and its guards, for a server at this port."""
     server = Flask("iclflow.explorer")
     server.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
     guard(server, {f"{name}:{port}" for name in (HOST, "localhost")})
-    found = Saved(saved)
+    runs = Saved(saved)
+    flask = cast("Callable[[], Any]", server)  # Dash documents a server instance here but declares only a function
     app = Dash(
-        "iclflow.explorer", server=server, assets_folder=str(Path(__file__).parent / "assets"), index_string=HEAD,
+        "iclflow.explorer", server=flask, assets_folder=str(Path(__file__).parent / "assets"), index_string=HEAD,
         title="iclflow explorer", update_title="", serve_locally=True, suppress_callback_exceptions=False,
         add_log_handler=False, enable_mcp=False,
     )  # fmt: skip
-    app.layout = lambda: layout(found.names)
-    connect(app, jobs or Jobs(), found)
+    app.layout = lambda: layout(runs.names)
+    connect(app, jobs or Jobs(), runs)
     policy = "; ".join(
         [
             "default-src 'none'", "script-src 'self' " + " ".join(f"'{h}'" for h in hashes(app)),
@@ -64,11 +67,12 @@ def make_app(port: int, saved: Path | None = None, jobs: Jobs | None = None) -> 
 
 
 def hashes(app: Dash) -> list[str]:
-    """Of the scripts that Dash writes into the page itself."""
+    """The hashes of the scripts that Dash writes into the page itself."""
     return [h.strip("'") for h in app.csp_hashes()]
 
 
 def guard(server: Flask, own: set[str]) -> None:
+    """Refuse requests that do not come from the page itself; `own` are the names of this server."""
     origins = {f"http://{name}" for name in own}
 
     @server.before_request
@@ -84,8 +88,8 @@ def guard(server: Flask, own: set[str]) -> None:
             abort(405)
 
     @server.errorhandler(Exception)
-    def plain(error: Exception) -> Any:
-        """A request that makes no sense is the sender's mistake; anything else is told on the terminal too."""
+    def plain(error: Exception) -> Response:
+        """Answer in one line; errors other than those of HTTP are also logged."""
         if isinstance(error, HTTPException):
             return Response(f"{error.code} {error.name}\n", error.code, mimetype="text/plain")
         logging.getLogger("iclflow").warning("request refused: %s: %s", type(error).__name__, str(error)[:200])
@@ -93,13 +97,13 @@ def guard(server: Flask, own: set[str]) -> None:
 
 
 def followed_link() -> bool:
-    """Whether a person has clicked a link to the page; framing it is denied elsewhere."""
+    """Whether somebody followed a link to the page; frames are forbidden by the policy."""
     modes = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
     return request.method == "GET" and request.path == "/" and modes == ("navigate", "document")
 
 
-def serve(port: int, saved: Path | None, opened: Any = lambda url: None) -> None:
-    """Until Ctrl-C, which ends `serve_forever` without a word."""
+def serve(port: int, saved: Path | None, opened: Callable[[str], None] = lambda url: None) -> None:
+    """Serve the page until Ctrl-C; `opened` is called with its address once it can be visited."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     jobs = Jobs()
     socket = make_server(HOST, port, Flask("waiting"), threaded=True)  # binds first: port 0 takes a free one

@@ -1,11 +1,11 @@
-"""What is on screen, as one record: from controls or a URL, clamped, and back to URL, command and Python.
+"""What is on screen, as one record: read from controls or a URL, written as a URL, a command and Python code.
 
-Whatever arrives from a browser passes through `State.read`: unknown names are dropped, numbers that are none fall back
-to the default, the rest is brought into its range. So every state is one that can be computed.
+Whatever arrives from a browser passes through `State.read`: unknown names are dropped, values that are not numbers
+become the default, and numbers are clamped to their range. So every state can be computed.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -42,6 +42,8 @@ LONGEST_QUERY = 4000  # characters
 
 @dataclass(frozen=True)
 class State:
+    """The values of all controls."""
+
     model: str = "separate"
     heads: int = 5
     rank: int = 1
@@ -49,7 +51,7 @@ class State:
     context: int = 31
     spectrum: str = "linear"
     exponent: float = 1.0
-    eigenvalues: tuple[float, ...] = ()  # of the free spectrum, as many as `dim`
+    eigenvalues: tuple[float, ...] = ()  # of the free spectrum, `dim` of them
     log_init: float = -2.0
     rule: str = "flow"
     log_lr: float = -1.0
@@ -66,7 +68,7 @@ class State:
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "State":
-        """Any mapping, clamped."""
+        """The state nearest to the given values, whatever they are."""
         taken: dict[str, Any] = {}
         for field in fields(cls):
             value = values.get(field.name)
@@ -81,88 +83,94 @@ class State:
         return cls(**taken)
 
     @classmethod
-    def from_query(cls, query: str | None) -> "State":
-        """From the part of a URL behind the question mark."""
+    def from_query(cls, query: object) -> "State":
+        """The state in the query part of a URL."""
         text = query if isinstance(query, str) else ""
         return cls.read(dict(parse_qsl(text.lstrip("?")[:LONGEST_QUERY], max_num_fields=60)))
 
     # --- out --------------------------------------------------------------------------------------------------------
 
     def to_query(self) -> str:
-        """Only what differs from the defaults."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        if "eigenvalues" in told:
-            told["eigenvalues"] = ",".join(f"{x:g}" for x in self.eigenvalues)
-        return "?" + urlencode(told) if told else ""
+        """The query part of a URL, with the fields that differ from their defaults."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        if "eigenvalues" in changed:
+            changed["eigenvalues"] = ",".join(f"{x:g}" for x in self.eigenvalues)
+        return "?" + urlencode(changed) if changed else ""
 
     @property
     def init(self) -> float:
+        """The initial scale, in two digits."""
         return float(f"{10**self.log_init:.2g}")
 
     @property
     def lr(self) -> float:
+        """The learning rate, in two digits."""
         return float(f"{10**self.log_lr:.2g}")
 
     @property
-    def samples(self) -> float:
+    def samples(self) -> int | float:
+        """The number of sequences, infinite for the population."""
         return int(float(f"{10**self.log_samples:.2g}")) if self.data == "sample" else math.inf
 
     def flat(self) -> dict[str, Any]:
-        """The settings under the names of the command line, without those that have their default value."""
-        told: dict[str, Any] = {"model": self.model, "heads": self.heads, "dim": self.dim, "context": self.context}
+        """The settings under the names of the command line, without those that have no effect."""
+        settings: dict[str, Any] = {"model": self.model, "heads": self.heads, "dim": self.dim, "context": self.context}
         if self.model == "separate":
-            told["rank"] = self.rank
-        told["spectrum"] = self.token_spectrum()
+            settings["rank"] = self.rank
+        settings["spectrum"] = self.token_spectrum()
         if self.tasks == "power":
-            told["task_spectrum"] = f"power:{self.task_exponent:g}"
+            settings["task_spectrum"] = f"power:{self.task_exponent:g}"
         if self.noise > 0:
-            told["label_noise"] = self.noise
+            settings["label_noise"] = self.noise
         if self.normalize != "context":
-            told["normalize"] = self.normalize
-        told["init"] = self.init
+            settings["normalize"] = self.normalize
+        settings["init"] = self.init
         if self.rule == "descent":
-            told["lr"] = self.lr
+            settings["lr"] = self.lr
         if self.data == "sample":
-            told["samples"] = self.samples
-        return told | {"seed": self.seed, "seeds": self.seeds}
+            settings["samples"] = self.samples
+        return settings | {"seed": self.seed, "seeds": self.seeds}
 
     def token_spectrum(self) -> str:
+        """The setting `spectrum`."""
         if self.spectrum == "power":
             return f"power:{self.exponent:g}"
         return ",".join(f"{x:g}" for x in self.eigenvalues) if self.spectrum == "free" else self.spectrum
 
     def experiment(self, seed: int | None = None) -> Experiment:
-        """What to run: all seeds, or one of them."""
+        """The experiment on screen, with all seeds or with one of them."""
         one = {} if seed is None else {"seed": seed, "seeds": 1}
         return Experiment.from_flat({**self.flat(), **one})
 
     def command(self) -> str:
-        """The `iclflow train` line for what is on screen."""
+        """The `iclflow train` command for what is on screen."""
         return "iclflow train " + " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.flat().items())
 
     def python(self) -> str:
-        """The same in Python."""
-        told = self.flat()
-        kind = told.pop("model").capitalize()
-        task = {n: told.pop(n) for n in list(told) if n in TASK_NAMES}
-        model = {n: told.pop(n) for n in ("heads", "rank") if n in told}
+        """The same as Python code."""
+        settings = self.flat()
+        kind = settings.pop("model").capitalize()
+        task = {n: settings.pop(n) for n in list(settings) if n in TASK_NAMES}
+        model = {n: settings.pop(n) for n in ("heads", "rank") if n in settings}
         call = lambda values: ", ".join(f"{name}={value!r}" for name, value in values.items())
         return (
             "import iclflow as icl\n\n"
             f"task = icl.Task({call(task)})\n"
             f"model = icl.{kind}({call(model)})\n"
-            f"run = icl.train(task, model, {call(told)})\n"
+            f"run = icl.train(task, model, {call(settings)})\n"
             "icl.compare(run)"
         )
 
     def with_(self, **changes: Any) -> "State":
-        return State.read({**vars(replace(self)), **changes})
+        """The state with some values changed."""
+        return State.read({**vars(self), **changes})
 
 
 TASK_NAMES = ("dim", "context", "spectrum", "task_spectrum", "label_noise", "normalize")
 
 
 def clamped(name: str, value: Any, default: Any) -> Any:
+    """The value as a number within the range of a field, or the default if it is not a number."""
     low, high = RANGES[name]
     try:
         number = float(value)
@@ -175,7 +183,7 @@ def clamped(name: str, value: Any, default: Any) -> Any:
 
 
 def read_eigenvalues(value: Any, taken: dict[str, Any]) -> tuple[float, ...]:
-    """Exactly `dim` of them for the free spectrum, falling ones where too few were given; none otherwise."""
+    """Exactly `dim` eigenvalues for the free spectrum, those of `falling` where none is given; none otherwise."""
     if taken["spectrum"] != "free":
         return ()
     given = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else []
@@ -192,4 +200,5 @@ def read_eigenvalues(value: Any, taken: dict[str, Any]) -> tuple[float, ...]:
 
 
 def falling(number: int, dim: int) -> float:
+    """Eigenvalue `number` (from 0) of the default for the free spectrum."""
     return float(f"{(dim - number) / dim:.4g}")

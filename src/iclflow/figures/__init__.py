@@ -1,4 +1,4 @@
-"""One file a figure; each takes a run and returns a matplotlib figure. Simulation is solid, theory dashed."""
+"""Figures of runs, sweeps and probes, one per file. Simulation is drawn solid, theory dashed."""
 
 from iclflow.figures.along_axis import along_axis
 from iclflow.figures.loss_curve import loss_curve

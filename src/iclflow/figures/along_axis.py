@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.errors import BadInput
-from iclflow.figures.style import BLACK, COLOURS, styled
+from iclflow.figures.style import BLACK, COLOURS, axes, figure_of, styled
 from iclflow.sweeps.forecast import expected_quantity
 from iclflow.sweeps.results import NUMBERED, Sweep
 from iclflow.sweeps.select import Family, check_axis, families, spoken
@@ -15,10 +15,10 @@ from iclflow.sweeps.select import Family, check_axis, families, spoken
 __all__ = ["along_axis"]
 
 PLAIN = ("final_loss", "components", "drops", "steps_done", "seconds")
-THEORY_SEEDS = 9
+THEORY_SEEDS = 9  # seeds whose predictions make the dashed line
 WORDS = {
     "final_loss": "final loss", "components": "directions learned", "drops": "drops seen", "steps_done": "steps",
-    "seconds": "seconds a run",
+    "seconds": "seconds per run",
 }  # fmt: skip
 
 
@@ -31,7 +31,22 @@ def along_axis(
     where: dict[str, Any] | None = None,
     theory: bool = True,
 ) -> Figure:
-    """Draw a quantity (`final_loss`, `drop_times:2`, ..) along an axis, one line for each value of another one."""
+    """Draw a quantity of a sweep along one of its axes, with one line per value of another axis.
+
+    Args:
+        sweep: the sweep.
+        axis: the setting along which to draw.
+        quantity: `final_loss`, `components`, `drops`, `steps_done`, `seconds`, `drop_times:K` or `plateau_losses:K`.
+        ax: axes to draw on; by default those of a new figure.
+        where: values at which further axes are fixed.
+        theory: also draw the prediction.
+
+    Returns:
+        The figure.
+
+    Raises:
+        BadInput: if the sweep has no such axis or quantity, or if too many axes are left open.
+    """
     check_axis(sweep, axis)
     if axis in (where or {}):
         raise BadInput(f"where: {axis!r} is drawn along, and cannot be fixed as well")
@@ -42,8 +57,7 @@ def along_axis(
     places = values.astype(float) if numbers else np.arange(len(values), dtype=float)
     order = np.argsort(places, kind="stable")
     with styled():
-        if ax is None:
-            ax = Figure().add_subplot()
+        ax = axes(ax)
         drawn = False
         largest, smallest = [], []
         for number, line in enumerate(lines):
@@ -54,9 +68,9 @@ def along_axis(
             smallest.append(np.min(measured, where=shown, initial=np.inf))
             x = np.broadcast_to(places[order][:, None], measured.shape)
             ax.plot(x[shown], measured[shown], ".", color=colour, alpha=0.45, ms=4)
-            some = shown.any(axis=1)
-            middle = [float(np.median(row[np.isfinite(row)])) for row in measured[some]]
-            ax.plot(places[order][some], middle, "o-", color=colour, ms=4, label=line.label)
+            known = shown.any(axis=1)
+            middle = [float(np.median(row[np.isfinite(row)])) for row in measured[known]]
+            ax.plot(places[order][known], middle, "o-", color=colour, ms=4, label=line.label)
             if theory:
                 drawn |= draw_theory(ax, sweep, line, axis, (name, slot), places, order)
         if drawn:
@@ -65,13 +79,11 @@ def along_axis(
         if name == "drop_times" and max(largest) > 20 * min(smallest) > 0:
             ax.set_yscale("log")
         ax.legend(fontsize=8)
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(ax)
 
 
 def parsed(sweep: Sweep, quantity: str) -> tuple[str, int | None]:
-    """`drop_times:2` as a name and a place from 0; drops count from 1, plateaus from 0."""
+    """Name and index of a quantity such as `drop_times:2`; drops count from 1, plateaus from 0."""
     name, colon, number = quantity.partition(":")
     if name in PLAIN and not colon:
         return name, None
@@ -85,7 +97,7 @@ def parsed(sweep: Sweep, quantity: str) -> tuple[str, int | None]:
 
 
 def measured_rows(line: Family, axis: str, name: str, slot: int | None) -> np.ndarray:
-    """One row for each place along the axis, one column a seed."""
+    """One row per place along the axis, one column per seed."""
     array = line.data[name] if slot is None else line.data[name][..., slot]
     seeds = () if axis == "seed" else tuple(d for d in array.dims if d == "seed")
     return array.transpose(axis, *seeds).values.reshape(array.sizes[axis], -1)
@@ -95,18 +107,20 @@ def draw_theory(
     ax: Axes, sweep: Sweep, line: Family, axis: str, quantity: tuple[str, int | None], places: np.ndarray,
     order: np.ndarray,
 ) -> bool:  # fmt: skip
+    """Draw the median prediction at every place; returns whether there is any."""
     runs = line.data["run"].transpose(axis, ...).values.reshape(len(places), -1)[order]
-    expected = []
+    predicted = []
     for row in runs:
-        found = np.array([expected_quantity(sweep.grid.experiment(int(run)), *quantity) for run in row[:THEORY_SEEDS]])
-        expected.append(float(np.median(found[np.isfinite(found)])) if np.isfinite(found).any() else np.nan)
-    if not np.isfinite(expected).any():
+        values = np.array([expected_quantity(sweep.grid.experiment(int(run)), *quantity) for run in row[:THEORY_SEEDS]])
+        predicted.append(float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else np.nan)
+    if not np.isfinite(predicted).any():
         return False
-    ax.plot(places[order], expected, color=BLACK, lw=1.0, ls=(0, (4, 3)), zorder=3)
+    ax.plot(places[order], predicted, color=BLACK, lw=1.0, ls=(0, (4, 3)), zorder=3)
     return True
 
 
 def words(name: str, slot: int | None) -> str:
+    """The label of the vertical axis."""
     if name == "drop_times":
         return rf"time of drop {(slot or 0) + 1}, $t/\tau$"
     if name == "plateau_losses":
@@ -115,6 +129,7 @@ def words(name: str, slot: int | None) -> str:
 
 
 def dress(ax: Axes, axis: str, places: np.ndarray, values: np.ndarray, numbers: bool, ylabel: str) -> None:
+    """Label both axes; the horizontal one is logarithmic if its positive values span a factor of 8."""
     ax.set(xlabel=axis.replace("_", " "), ylabel=ylabel)
     finite = places[np.isfinite(places)]
     if not numbers:

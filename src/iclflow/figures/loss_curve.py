@@ -1,27 +1,34 @@
-"""Loss over t/tau: the run, the curve that theory expects of its initial weights, and the predicted plateaus."""
+"""Loss over t/tau: the run, the curve that theory predicts from its initial weights, and the predicted plateaus."""
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput
-from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
+from iclflow.figures.style import COLOURS, THEORY, axes, figure_of, log_time, plateau_lines, styled
 from iclflow.results.run import Run
 
 __all__ = ["loss_curve"]
 
 
 def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool | Prediction = True) -> Figure:
-    """Draw every seed of a run; with one seed also the predicted curve and levels.
+    """Draw the loss of every seed of a run with the predicted levels, and for a single seed the predicted curve.
 
-    The time axis is logarithmic where the drops span more than a decade. A prediction that is there already can be
-    given as `theory`.
+    The time axis is logarithmic if the drops span more than a decade.
+
+    Args:
+        run: a run of one or several seeds.
+        ax: axes to draw on; by default those of a new figure.
+        theory: whether to draw the prediction, or a prediction that is known already.
+
+    Returns:
+        The figure.
     """
     with styled():
-        if ax is None:
-            ax = Figure().add_subplot()
+        ax = axes(ax)
         prediction = theory if isinstance(theory, Prediction) else expected(run) if theory else None
         for number, seed in enumerate(run.seeds):
             one = run.select(seed)
@@ -31,13 +38,11 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool | Prediction = 
             draw_theory(ax, run, prediction)
         ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
         ax.legend(loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 0.97))
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(ax)
 
 
 def expected(run: Run) -> Prediction | None:
-    """What theory says of the first seed."""
+    """The prediction for the first seed, if theory covers the run."""
     try:
         return compare_one(run.select(run.seeds[0]), None).prediction
     except BadInput:  # no theory for this run, such as softmax
@@ -45,6 +50,7 @@ def expected(run: Run) -> Prediction | None:
 
 
 def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
+    """Draw predicted curve and levels, and choose the time axis."""
     end = 1.3 * float(np.nanmax(run.time))
     if len(run.seeds) == 1:
         time = np.unique(np.concatenate([np.linspace(0, end, 400), near(prediction.drop_times, end)]))
@@ -55,12 +61,13 @@ def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
     plateau_lines(ax, prediction.levels, None if len(prediction.levels) > 2 else ["zero", "minimum"])
 
 
-def near(drops: np.ndarray, end: float) -> np.ndarray:
-    """Times close to the drops, where the curve moves."""
+def near(drops: Float[np.ndarray, " m"], end: float) -> Float[np.ndarray, " T"]:
+    """Times close to the drops, where the loss changes fast."""
     spread = np.concatenate([-np.geomspace(1e-4, 0.3, 60)[::-1], [0.0], np.geomspace(1e-4, 0.3, 60)])
     times = (drops[:, None] * (1 + spread)).ravel()
     return times[(times > 0) & (times < end)]
 
 
 def title(run: Run) -> str:
+    """Model, dimension and context length."""
     return f"{run.model.title()}, $D={run.task.dim}$, $N={run.task.context}$"

@@ -1,25 +1,31 @@
-"""Several loss curves on one axis, with what theory expects of them."""
+"""Several loss curves in one figure, with the predictions of theory."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.comparison.overlay import Overlay
-from iclflow.figures.style import COLOURS, THEORY, log_time, plateau_lines, styled
+from iclflow.figures.style import COLOURS, THEORY, axes, figure_of, log_time, plateau_lines, styled
 
 __all__ = ["overlay"]
 
 
 def overlay(found: Overlay, *, ax: Axes | None = None) -> Figure:
-    """Draw every curve; predicted courses dashed, predicted levels dotted."""
+    """Draw every curve solid, predicted curves dashed and predicted levels dotted.
+
+    Args:
+        found: curves and predictions.
+        ax: axes to draw on; by default those of a new figure.
+
+    Returns:
+        The figure.
+    """
     with styled():
-        if ax is None:
-            ax = Figure().add_subplot()
+        ax = axes(ax)
         ends = []
         for number, curve in enumerate(found.curves):
-            axis = curve.axis(found.clock)
-            style = {"color": COLOURS[number % len(COLOURS)], "lw": 2.2 if number == 0 else 1.4}
-            ax.plot(axis, curve.loss, label=curve.name, **style)
+            axis, width = curve.axis(found.clock), 2.2 if number == 0 else 1.4
+            ax.plot(axis, curve.loss, label=curve.name, color=COLOURS[number % len(COLOURS)], lw=width)
             ends.append(axis[-1])
             if curve.name in found.predictions:
                 label = "theory" if number == 0 else None
@@ -31,6 +37,4 @@ def overlay(found: Overlay, *, ax: Axes | None = None) -> Figure:
         if found.levels is not None:
             plateau_lines(ax, np.asarray(found.levels))
         ax.legend(loc="upper right", fontsize=8)
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(ax)

@@ -1,6 +1,7 @@
-"""Along training: distances to the algorithms, and how many components are learned."""
+"""Distances to the candidate algorithms and the number of learned components along training."""
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -10,7 +11,7 @@ from iclflow.probing.result import Probe
 
 __all__ = ["probe_distances", "time_axis"]
 
-LOWEST = 1e-5  # relative distances below this are drawn here
+LOWEST = 1e-5  # smaller relative distances are drawn at this height
 OTHERS = {
     "gd 1 step": "one step of descent",
     "ridge": "ridge, best penalty",
@@ -19,7 +20,14 @@ OTHERS = {
 
 
 def probe_distances(probe: Probe) -> Figure:
-    """Distances above, m(t) below; one snapshot is drawn as points."""
+    """Draw distances in the upper panel and m(t) in the lower one; a single snapshot is drawn as points.
+
+    Args:
+        probe: the probe.
+
+    Returns:
+        The figure.
+    """
     with styled():
         figure = Figure(figsize=(5.6, 4.4))
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -36,39 +44,31 @@ def probe_distances(probe: Probe) -> Figure:
         return figure
 
 
-def draw_distances(ax: Axes, probe: Probe, time: np.ndarray, marker: str) -> None:
+def draw_distances(ax: Axes, probe: Probe, time: Float[np.ndarray, " T"], marker: str) -> None:
+    """Draw the distance to every fixed point and to a few other algorithms."""
     size = probe.gains.sets.size
     names = ["zero", *(f"pcr-{m} shrunk" for m in range(1, size)), "least squares shrunk"]
     for number, name in enumerate(names):
-        label = {0: "zero", size: f"$M_{{{size}}}$"}.get(number, f"$M_{{{number}}}$")
-        ax.plot(
-            time,
-            clipped(probe.entries[name].distance),
-            color=COLOURS[number % len(COLOURS)],
-            marker=marker,
-            label=label,
-        )
+        distance, colour = clipped(probe.entries[name].distance), COLOURS[number % len(COLOURS)]
+        ax.plot(time, distance, color=colour, marker=marker, label=f"$M_{{{number}}}$" if number else "zero")
     for (name, label), dash in zip(OTHERS.items(), ("--", ":", "-."), strict=True):
         ax.plot(time, clipped(probe.entries[name].distance), color=GREY, lw=1.0, ls=dash, marker=marker, label=label)
     ax.axhline(THRESHOLD, color=BLACK, lw=0.7)
     ax.annotate(
         "named below this", (0.005, THRESHOLD * 1.1), xycoords=("axes fraction", "data"), fontsize=7, color=BLACK
     )
-    ax.set(
-        yscale="log",
-        ylim=(LOWEST / 1.3, 2.0),
-        ylabel="distance / loss of zero",
-        title=f"{probe.subject}: {probe.algorithm}",
-    )
+    ax.set(yscale="log", ylim=(LOWEST / 1.3, 2.0), ylabel="distance / loss of zero")
+    ax.set_title(f"{probe.subject}: {probe.algorithm}")
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
 
 
-def clipped(distance: np.ndarray) -> np.ndarray:
+def clipped(distance: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    """Distances that fit on the logarithmic axis."""
     return np.maximum(distance, LOWEST)
 
 
 def time_axis(ax: Axes, probe: Probe) -> None:
-    """Logarithmic, from a little before the first component is learned, where the drops span more than a decade."""
+    """Label the time axis, and make it logarithmic if the drops span more than a decade."""
     clock, learned = probe.clock, probe.gains.learned
     ax.set_xlabel(clock_name(probe))
     changes = clock[1:][np.diff(learned) != 0]
@@ -78,4 +78,5 @@ def time_axis(ax: Axes, probe: Probe) -> None:
 
 
 def clock_name(probe: Probe) -> str:
+    """The label of the time axis."""
     return r"time $t/\tau$" if probe.time is not None else "step" if probe.steps is not None else "snapshot"

@@ -1,20 +1,27 @@
-"""The gain of every component along training, relative to what it has at the fixed point."""
+"""The gain of every component along training, relative to its value at the fixed point."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.figures.probe_distances import time_axis
-from iclflow.figures.style import COLOURS, GREY, styled
+from iclflow.figures.style import COLOURS, GREY, axes, figure_of, styled
 from iclflow.probing.result import Probe
 
 __all__ = ["probe_gains"]
 
 
 def probe_gains(probe: Probe, *, ax: Axes | None = None) -> Figure:
-    """Lines over time, or a bar for each component of a single snapshot."""
+    """Draw the gains over time, or one bar per component for a single snapshot.
+
+    Args:
+        probe: the probe.
+        ax: axes to draw on; by default those of a new figure.
+
+    Returns:
+        The figure.
+    """
     with styled():
-        if ax is None:
-            ax = Figure().add_subplot()
+        ax = axes(ax)
         gain = probe.gains.gain
         numbers = range(1, gain.shape[1] + 1)
         if len(gain) == 1:
@@ -29,6 +36,4 @@ def probe_gains(probe: Probe, *, ax: Axes | None = None) -> Figure:
         for level in (0.5, 1.0):
             ax.axhline(level, color=GREY, lw=0.7, ls=(0, (4, 3)))
         ax.set(ylabel=r"gain $e_d'Ae_d\,/\,\alpha_d$", title=f"{probe.subject}: {probe.algorithm}")
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(ax)

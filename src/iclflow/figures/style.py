@@ -1,22 +1,27 @@
-"""One look for all figures: column width, readable type, colours that colour-blind readers tell apart."""
+"""The style of all figures: column width, readable type, colours that colour-blind readers can distinguish."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from cycler import cycler
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from numpy import ndarray
 
-__all__ = ["BLACK", "COLOURS", "GREY", "THEORY", "WIDTH", "log_time", "plateau_lines", "styled"]
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+__all__ = ["BLACK", "COLOURS", "GREY", "THEORY", "WIDTH", "axes", "figure_of", "log_time", "plateau_lines", "styled"]
 
 BLACK, GREY = "#222222", "#888888"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 WIDTH = 6.75  # inches: two columns of a paper; one panel is half of it
-THEORY = {"color": BLACK, "lw": 1.1, "ls": (0, (4, 3))}  # simulation is solid and coloured
-SETTINGS = {
+THEORY: dict[str, Any] = {"color": BLACK, "lw": 1.1, "ls": (0, (4, 3))}  # simulation is solid and coloured
+SETTINGS: "dict[RcKeyType, Any]" = {
     "figure.figsize": (5.0, 3.1),
     "figure.dpi": 160,
     "figure.constrained_layout.use": True,
@@ -35,13 +40,25 @@ SETTINGS = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The look, for as long as the block lasts; the user's own settings are left alone."""
+    """Apply the style within a block; the user's own settings are restored afterwards."""
     with matplotlib.rc_context(SETTINGS):
         yield
 
 
+def axes(ax: Axes | None) -> Axes:
+    """The given axes, or those of a new figure."""
+    return Figure().add_subplot() if ax is None else ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure that the axes belong to."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
 def plateau_lines(ax: Axes, levels: Float[ndarray, " m"], names: list[str] | None = None) -> None:
-    """Dotted lines across, each named in the right margin; names that would overlap are left out."""
+    """Draw dotted lines at the levels, named in the right margin; names that would overlap are left out."""
     low, high = ax.get_ylim()
     last = None
     for m, level in enumerate(levels):
@@ -53,7 +70,7 @@ def plateau_lines(ax: Axes, levels: Float[ndarray, " m"], names: list[str] | Non
 
 
 def log_time(ax: Axes, first: float, last: float) -> None:
-    """A logarithmic time axis, numbers at powers of ten only: those in between would run into each other."""
+    """Make the time axis logarithmic, with numbers at powers of ten only."""
     ax.set_xscale("log")
     ax.set_xlim(first, last)
     ax.xaxis.set_minor_formatter(NullFormatter())

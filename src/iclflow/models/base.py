@@ -141,6 +141,12 @@ class Model(Record):
         axes = self.axes.get(name, ())
         return axes.index("head") if "head" in axes else None
 
+    def head_count(self, task: Task) -> int:
+        """How many heads there are; 1 where the axes of the arrays name none."""
+        shapes = self.shapes(task)
+        counts = [shapes[name][axis] for name in shapes if (axis := self.head_axis(name)) is not None]
+        return counts[0] if counts else 1
+
     def describe(self) -> str:
         """A few words for titles and tables."""
         return ", ".join([type(self).__name__, *(f"{name} {value}" for name, value in self)])
@@ -161,11 +167,11 @@ class Model(Record):
 
     # --- optional ---------------------------------------------------------------------------------------------------
 
-    def theta(self, part: Weights) -> Any:
+    def theta(self, trained: Weights) -> Any:
         r"""The coefficients $\Theta$ (O, A, B, D) of a linear model, from the trained part of its weights."""
         raise self.lacks("moments", "use engine 'tokens'")
 
-    def pull_back(self, part: Weights, slope: Any) -> Weights:
+    def pull_back(self, trained: Weights, slope: Any) -> Weights:
         r"""The gradient of the weights from $\partial L/\partial\Theta$."""
         raise self.lacks("moments", "use engine 'tokens'")
 

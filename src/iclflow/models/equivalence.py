@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from iclflow.data.moments import AnyArray
 from iclflow.errors import BadInput
 from iclflow.models import Weights
 
@@ -73,10 +74,12 @@ def from_convolutional(networks: Weights) -> Weights:
     return {"value": value, "key": pad(networks["kernel"]), "query": pad(networks["read"])}
 
 
-def convolve(networks: dict[str, Array], z: Float[Array, " D*D"]) -> Float[Array, ""]:
+def convolve(networks: Weights, z: Float[AnyArray, " features"]) -> Float[Array, ""]:
     """The sum of networks on one column-stacked feature, by an actual convolution."""
     heads, rank, dim = networks["kernel"].shape
     kernels = networks["kernel"].reshape(heads * rank, 1, dim)
-    hidden = jax.lax.conv_general_dilated(z[None, None], kernels, window_strides=(dim,), padding="VALID")[0]
+    hidden = jax.lax.conv_general_dilated(jnp.asarray(z)[None, None], kernels, window_strides=(dim,), padding="VALID")[
+        0
+    ]
     read = jnp.einsum("cd,cd->c", hidden, networks["read"].reshape(heads * rank, dim))
     return jnp.sum(networks["scale"][:, None] * read.reshape(heads, rank))

@@ -42,8 +42,8 @@ def initial_weights(model: Model, task: Task, law: str, init: float, seed: int, 
 
 def scaled_to_norm(model: Model, weights: Weights, task: Task, norm: float) -> Weights:
     """The trained part of every head at Frobenius norm `norm` in every layer; entries that never matter at zero."""
-    part = take(model, weights, task, "label")
-    for name, array in part.items():
+    trained = take(model, weights, task, "label")
+    for name, array in trained.items():
         others = tuple(axis for axis in range(array.ndim) if axis != model.head_axis(name))
-        part[name] = norm * array / np.sqrt(np.sum(array**2, axis=others, keepdims=True))
-    return put_back(model, empty(model, task), part, task, "label")
+        trained[name] = norm * array / np.sqrt(np.sum(array**2, axis=others, keepdims=True))
+    return put_back(model, empty(model, task), trained, task, "label")

@@ -48,15 +48,15 @@ class Merged(Attention):
     def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
         return (weights["key_query"][:, :, : query.shape[0]] @ query) @ tokens.T
 
-    def theta(self, part: Weights) -> Any:
+    def theta(self, trained: Weights) -> Any:
         from iclflow.models.readout import combine
 
-        return combine(part["value"], part["key_query"])
+        return combine(trained["value"], trained["key_query"])
 
-    def pull_back(self, part: Weights, slope: Any) -> Weights:
+    def pull_back(self, trained: Weights, slope: Any) -> Weights:
         from iclflow.models.readout import split
 
-        value, key_query = split(part["value"], part["key_query"], slope)
+        value, key_query = split(trained["value"], trained["key_query"], slope)
         return {"value": value, "key_query": key_query}
 
     def reduced(self, weights: Weights, task: Task) -> Reduced:

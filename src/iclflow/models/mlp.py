@@ -63,13 +63,13 @@ class MLP(Model):
 
         return weights["second"] @ (weights["first"] @ cubic_feature(tokens, query, scale))
 
-    def theta(self, part: Weights) -> Any:
-        dim = round(part["first"].shape[1] ** 0.5)
-        return (part["second"] @ part["first"]).reshape(-1, 1, dim, dim)
+    def theta(self, trained: Weights) -> Any:
+        dim = round(trained["first"].shape[1] ** 0.5)
+        return (trained["second"] @ trained["first"]).reshape(-1, 1, dim, dim)
 
-    def pull_back(self, part: Weights, slope: Any) -> Weights:
-        flat = slope.reshape(part["second"].shape[0], -1)
-        return {"first": part["second"].T @ flat, "second": flat @ part["first"].T}
+    def pull_back(self, trained: Weights, slope: Any) -> Weights:
+        flat = slope.reshape(trained["second"].shape[0], -1)
+        return {"first": trained["second"].T @ flat, "second": flat @ trained["first"].T}
 
     def reduced(self, weights: Weights, task: Task) -> Reduced:
         first = weights["first"]

@@ -15,11 +15,11 @@ def take(model: Model, weights: Weights, task: Task, blocks: Blocks) -> Weights:
     return {name: weights[name][where] for name, where in model.trained(task, blocks).items()}
 
 
-def put_back(model: Model, weights: Weights, part: Weights, task: Task, blocks: Blocks) -> Weights:
+def put_back(model: Model, weights: Weights, trained: Weights, task: Task, blocks: Blocks) -> Weights:
     """`weights` with its trained part replaced."""
     whole = {name: np.array(array) for name, array in weights.items()}
     for name, where in model.trained(task, blocks).items():
-        whole[name][where] = np.asarray(part[name])
+        whole[name][where] = np.asarray(trained[name])
     return whole
 
 

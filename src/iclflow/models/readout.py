@@ -15,29 +15,28 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from iclflow.data.features import Normalize, attention_scale
+from iclflow.data.moments import AnyArray
 
 __all__ = ["combine", "cubic_feature", "over_prefixes", "read_out", "split"]
 
 
 def read_out(
-    scores: Float[Array, "H n"],
-    tokens: Float[Array, "n E"],
-    value_rows: Float[Array, "H O E"],
+    scores: Float[AnyArray, "H n"],
+    tokens: Float[AnyArray, "n E"],
+    value_rows: Float[AnyArray, "H O E"],
     scale: Float[Array, ""] | float,
     softmax: bool,
-    present: Bool[Array, " n"] | None = None,
+    present: Bool[AnyArray, " n"] | None = None,
 ) -> Float[Array, " O"]:
     """The label at the query; `present` marks the tokens that a shorter prefix keeps."""
     if softmax:
         scores = scores if present is None else jnp.where(present, scores, -jnp.inf)
         scores = jnp.exp(scores - jax.lax.stop_gradient(scores.max(axis=1, keepdims=True)))
-        mixed = (scores @ tokens) / scores.sum(axis=1, keepdims=True)
-    else:
-        mixed = scores @ tokens
-    return scale * jnp.einsum("hoe,he->o", value_rows, mixed)
+        return scale * jnp.einsum("hoe,he->o", value_rows, (scores @ tokens) / scores.sum(axis=1, keepdims=True))
+    return scale * jnp.einsum("hoe,he->o", value_rows, scores @ tokens)
 
 
-def combine(value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]) -> Float[Array, "O A B D"]:
+def combine(value: Float[AnyArray, "H O A"], key_query: Float[AnyArray, "H B D"]) -> Float[AnyArray, "O A B D"]:
     r"""$\Theta$ from its two factors."""
     heads, outputs, rows = value.shape
     cols, dim = key_query.shape[1:]
@@ -46,8 +45,8 @@ def combine(value: Float[Array, "H O A"], key_query: Float[Array, "H B D"]) -> F
 
 
 def split(
-    value: Float[Array, "H O A"], key_query: Float[Array, "H B D"], slope: Float[Array, "O A B D"]
-) -> tuple[Float[Array, "H O A"], Float[Array, "H B D"]]:
+    value: Float[AnyArray, "H O A"], key_query: Float[AnyArray, "H B D"], slope: Float[AnyArray, "O A B D"]
+) -> tuple[Float[AnyArray, "H O A"], Float[AnyArray, "H B D"]]:
     r"""The slopes of both factors from $\dot\Theta = \partial L/\partial\Theta$.
 
     $$\partial L/\partial V_h[o,a] = \sum_{bc} \dot\Theta_o[a,b,c] M_h[b,c],\qquad
@@ -61,8 +60,8 @@ def split(
 
 
 def cubic_feature(
-    tokens: Float[Array, "n E"], query: Float[Array, " D"], scale: Float[Array, ""] | float
-) -> Float[Array, " D*D"]:
+    tokens: Float[AnyArray, "n E"], query: Float[AnyArray, " D"], scale: Float[Array, ""] | float
+) -> Float[AnyArray, " D*D"]:
     r"""$z = \operatorname{vec}(\beta x_q')$, rows stacked."""
     dim = query.shape[0]
     beta = scale * jnp.einsum("nd,n->d", tokens[:, :dim], tokens[:, dim])
@@ -70,8 +69,11 @@ def cubic_feature(
 
 
 def over_prefixes(
-    answer: Callable[[Array, Array, Array, Array], Array], sequence: Float[Array, "n E"], dim: int, normalize: Normalize
-) -> Float[Array, "n-1 O"]:
+    answer: Callable[[AnyArray, AnyArray, Array, Array], Array],
+    sequence: Float[AnyArray, "n E"],
+    dim: int,
+    normalize: Normalize,
+) -> Float[AnyArray, "n-1 O"]:
     """`answer(tokens, query, scale, present)` for every token behind the first as query: what follows it is cut."""
     longest = sequence.shape[0] - 1
     scales = jnp.array([attention_scale(normalize, n) for n in range(1, longest + 1)], sequence.dtype)

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.data.features import Blocks
 from iclflow.errors import BadInput
 from iclflow.models.base import Model, Weights
 from iclflow.models.parts import take
@@ -49,11 +50,14 @@ def label_value(value: Float[np.ndarray, "*T H E E"], task: Task) -> Float[np.nd
     return np.trace(block, axis1=-2, axis2=-1) / np.sqrt(task.out_dim)
 
 
-def coefficients(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "O A B D"]:
-    r"""$\Theta$ of a linear model: over the label blocks where it has no others, else over all of them."""
-    blocks = "all" if model.vectors(task) else "label"
-    theta = np.asarray(model.theta({name: np.asarray(a) for name, a in take(model, weights, task, blocks).items()}))
-    return theta if model.vectors(task) else theta.reshape(task.out_dim, task.out_dim, task.dim, task.dim)
+def coefficients(
+    model: Model, weights: Weights, task: Task, blocks: Blocks | None = None
+) -> Float[np.ndarray, "O A B D"]:
+    r"""$\Theta$ of a linear model, over the blocks asked for; by default over all that it has."""
+    chosen: Blocks = blocks or ("all" if model.vectors(task) else "label")
+    arrays = {name: np.asarray(array) for name, array in take(model, weights, task, chosen).items()}
+    theta, outputs, dim = np.asarray(model.theta(arrays)), task.out_dim, task.dim
+    return theta.reshape(outputs, outputs, dim, dim) if chosen == "label" else theta
 
 
 def effective_matrix(theta: Float[np.ndarray, "O A B D"], task: Task) -> Float[np.ndarray, "D D"]:

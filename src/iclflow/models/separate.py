@@ -66,19 +66,19 @@ class Separate(Attention):
         asked = jnp.einsum("hrd,d->hr", weights["query"][:, :, : query.shape[0]], query)
         return jnp.einsum("hrb,hr->hb", weights["key"], asked) @ tokens.T
 
-    def theta(self, part: Weights) -> Any:
+    def theta(self, trained: Weights) -> Any:
         from iclflow.models.readout import combine
 
-        value, key, query = part["value"], part["key"], part["query"]
+        value, key, query = trained["value"], trained["key"], trained["query"]
         dim = query.shape[2]
         if value.shape[1:] == (1, 1):  # one label: sum_h v_h K_h' Q_h without a matrix per head
             return ((value * key).reshape(-1, dim).T @ query.reshape(-1, dim))[None, None]
         return combine(value, key.transpose(0, 2, 1) @ query)
 
-    def pull_back(self, part: Weights, slope: Any) -> Weights:
+    def pull_back(self, trained: Weights, slope: Any) -> Weights:
         from iclflow.models.readout import split
 
-        value, key, query = part["value"], part["key"], part["query"]
+        value, key, query = trained["value"], trained["key"], trained["query"]
         if value.shape[1:] == (1, 1):
             key_slope = query @ slope[0, 0].T
             value_slope = (key * key_slope).sum((1, 2))[:, None, None]

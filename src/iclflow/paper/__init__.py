@@ -1,6 +1,6 @@
-"""The paper's figures, one file each: `draw(fast)` trains, lays theory over it and measures the gap.
+"""The paper's figures, one file each: `draw(fast)` trains, draws theory over the simulation and measures the gap.
 
-The docstring of a file is what the report says of the figure: its first line the title, the rest what to see.
+The report prints the docstring of each file with its figure: the first line is the title, the rest says what to see.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ NAMES = (
 
 
 def figure_module(name: str) -> ModuleType:
-    """The file of a figure; loading it loads JAX."""
+    """The module that draws a figure; importing it imports JAX."""
     if name not in NAMES:
         raise BadInput(f"name: {name!r} must be one of {', '.join(NAMES)}")
     return import_module(f"iclflow.paper.figures.{name.replace('-', '_')}")

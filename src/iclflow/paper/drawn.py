@@ -1,4 +1,4 @@
-"""What drawing a figure leaves: the picture, its numbers, what was run, and how far theory is from it."""
+"""What drawing a figure returns: the picture, its numbers, its experiments, and how far theory is from simulation."""
 
 from dataclasses import dataclass
 
@@ -27,24 +27,26 @@ class Gap:
 
 @dataclass(frozen=True)
 class Drawn:
+    """A figure with everything that is written beside it."""
+
     figure: Figure
-    numbers: dict[str, pd.DataFrame]  # what is drawn, a table a file
-    gaps: tuple[Gap, ...]  # the headline first
-    experiments: dict[str, Experiment]  # every run, by the name it has in the picture
+    numbers: dict[str, pd.DataFrame]  # what is drawn, one table per file
+    gaps: tuple[Gap, ...]  # the most important one first
+    experiments: dict[str, Experiment]  # every run, by its name in the picture
 
 
 def few(length: int, count: int = 500) -> Int[np.ndarray, " k"]:
-    """Indices that draw a curve as well as all of them would, on a linear or a logarithmic axis."""
+    """Indices that are enough to draw a curve on a linear or a logarithmic axis."""
     return np.union1d(even_places(length, count), (np.geomspace(1, length, count) - 1).round().astype(int))
 
 
 def stacked(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Tables below each other, the first column saying which is which."""
+    """The tables one below the other, with their names in the first column."""
     return pd.concat(parts, names=["curve"]).reset_index(level="curve").reset_index(drop=True)
 
 
 def loss_table(run: Run, theory: Float[np.ndarray, " T"] | None = None) -> pd.DataFrame:
-    """Time and losses of one seed at a few hundred times, theory beside them."""
+    """Times and losses of one seed at a few hundred steps, with theory beside them."""
     kept = few(len(run.time))
     columns = {"step": run.curves["step"].values[kept], "time": run.time.values[kept]}
     columns |= {str(name): array.values[kept] for name, array in run.curves.items()}

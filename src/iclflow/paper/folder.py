@@ -1,17 +1,18 @@
-"""What has been made, and whether it would come out the same today.
+"""What has been made, and whether it is still up to date.
 
     index.html             the report
     figures/NAME/          NAME.pdf, .png, .svg, tables as .csv, settings as .toml, and piece.json
     claims/SUBJECT/        piece.json with every measured claim of a subject
-    reproduction.json      says that the directory is ours
+    reproduction.json      marks the directory as a reproduction
 
-A piece is written whole or not at all. It is used again while its fingerprint is that of the program now and every
-file is what was written.
+A piece, one figure or one subject, is written completely or not at all. It is used again as long as its fingerprint is
+that of the current program and none of its files has changed.
 """
 
 import json
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ Piece = tuple[str, str]  # ("figures", NAME) or ("claims", SUBJECT)
 
 
 def open_folder(out: Path) -> None:
-    """Make the directory, or take it up again; one that holds something else is left alone."""
+    """Create the directory or reopen an existing one; a directory that holds anything else is refused."""
     if out.exists():
         if not out.is_dir():
             raise BadInput(f"out: {str(out)!r} is a file; choose a directory")
@@ -44,16 +45,17 @@ def open_folder(out: Path) -> None:
     if not (out / MARK).is_file():
         write_file(out / MARK, json.dumps({"made_by": "iclflow reproduce"}) + "\n")
     for room in ("figures", "claims"):
-        for leftover in (out / room).glob(".*"):  # of a run that was killed while it wrote
+        for leftover in (out / room).glob(".*"):  # of a process that was killed while writing
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def place(out: Path, piece: Piece) -> Path:
+    """The directory of a piece."""
     return out.joinpath(*piece)
 
 
-def keep(out: Path, piece: Piece, fast: bool, facts: dict[str, Any], write: Any) -> dict[str, Any]:
-    """Write a piece: `write(directory)` leaves its files, `facts` go into piece.json."""
+def keep(out: Path, piece: Piece, fast: bool, facts: dict[str, Any], write: Callable[[Path], object]) -> dict[str, Any]:
+    """Write a piece: `write(directory)` writes its files, and `facts` go into piece.json."""
     with written_whole(place(out, piece)) as scratch:
         write(scratch)
         files = {str(f.relative_to(scratch)): file_digest(f) for f in files_below(scratch)}
@@ -63,30 +65,31 @@ def keep(out: Path, piece: Piece, fast: bool, facts: dict[str, Any], write: Any)
 
 
 def finished(out: Path, piece: Piece, fast: bool) -> dict[str, Any] | None:
-    """What piece.json says if the piece is there, whole, and made by this very program."""
+    """The content of piece.json if the piece is complete, unchanged and made by the current program."""
     where = place(out, piece)
     try:
         record = json.loads((where / "piece.json").read_text())
         same = record["fast"] == fast and record["fingerprint"] == fingerprint(piece)
-        whole = all(file_digest(where / name) == told for name, told in record["files"].items())
+        unchanged = all(file_digest(where / name) == known for name, known in record["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return record if same and whole else None
+    return record if same and unchanged else None
 
 
 def fingerprint(piece: Piece) -> str:
-    """Of everything that the piece depends on: the package, its versions, and of the figures' files only its own."""
+    """A digest of all that a piece depends on: the package, its versions, and of the figures' files only its own."""
     own = source_hash(piece[1].replace("-", "_") + ".py") if piece[0] == "figures" else ""
     return digest(package_hash(), own)[:16]
 
 
 @cache
 def package_hash() -> str:
+    """A digest of the package without the figures' files, and of the versions it runs with."""
     from iclflow.versions import versions
 
     shared = [f for f in sorted(PACKAGE.rglob("*.py")) if not is_a_figure(f)]
-    told = "".join(f"{f.relative_to(PACKAGE)} {file_digest(f)}\n" for f in shared)
-    return digest(told, canonical(versions()))
+    listing = "".join(f"{f.relative_to(PACKAGE)} {file_digest(f)}\n" for f in shared)
+    return digest(listing, canonical(versions()))
 
 
 @cache

@@ -1,47 +1,50 @@
-"""The page: what was run, every figure with what to see in it, every claim with its error; one file, no network."""
+"""The report: every figure with what to see in it and how to run it, every claim with its error, in a single file."""
 
 import base64
 import platform
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from iclflow.paper import NAMES
 from iclflow.paper.folder import place
+from iclflow.paper.outcomes import Reproduction
 from iclflow.system.atomic import write_file
 from iclflow.versions import versions
-
-if TYPE_CHECKING:
-    from iclflow.paper.runner import Reproduction
 
 __all__ = ["write_report"]
 
 
-def write_report(whole: "Reproduction") -> None:
+def write_report(reproduction: Reproduction) -> None:
+    """Write index.html, which needs no network."""
     from jinja2 import Environment, StrictUndefined
 
-    room = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    room.filters["number"] = number
-    template = room.from_string(resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8"))
-    made = whole.figures
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["number"] = number
+    template = environment.from_string(
+        resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
+    )
+    made = reproduction.figures
     page = template.render(
-        figures=[shown(whole, name, record) for name, record in made.items()],
+        figures=[shown(reproduction.out, name, record) for name, record in made.items()],
         missing=[name for name in NAMES if name not in made],
-        failed=[{"name": o.piece[1], "error": o.error} for o in whole.failed],
-        claims=whole.claims,
-        held=sum(claim["status"] == "pass" for claim in whole.claims),
+        failed=[{"name": o.piece[1], "error": o.error} for o in reproduction.failed],
+        claims=reproduction.claims,
+        held=sum(claim["status"] == "pass" for claim in reproduction.claims),
         fast=any(record["fast"] for record in made.values()),
-        seconds=sum(o.record["seconds"] for o in whole.outcomes if o.record),
-        wall=whole.seconds,
-        reused=sum(o.reused for o in whole.outcomes),
-        pieces=len(whole.outcomes),
+        seconds=sum(o.record["seconds"] for o in reproduction.outcomes if o.record),
+        wall=reproduction.seconds,
+        reused=sum(o.reused for o in reproduction.outcomes),
+        pieces=len(reproduction.outcomes),
         machine=f"{platform.machine()}, {platform.system()}",
         versions=versions(),
     )
-    write_file(whole.out / "index.html", page)
+    write_file(reproduction.out / "index.html", page)
 
 
-def shown(whole: "Reproduction", name: str, record: dict[str, Any]) -> dict[str, Any]:
-    where = place(whole.out, ("figures", name))
+def shown(out: Path, name: str, record: dict[str, Any]) -> dict[str, Any]:
+    """What the template needs of a figure: its record, the picture itself, its seeds and its files."""
+    where = place(out, ("figures", name))
     picture = base64.b64encode((where / f"{name}.svg").read_bytes()).decode()
     seeds = {run["seed"] + i for run in record["runs"].values() for i in range(run["seeds"])}
     files = sorted(record["files"], key=lambda f: (f.endswith(".toml"), f.endswith(".csv"), f))
@@ -53,5 +56,6 @@ def shown(whole: "Reproduction", name: str, record: dict[str, Any]) -> dict[str,
     }
 
 
-def number(value: float) -> str:
+def number(value: float | int) -> str:
+    """A number with two digits."""
     return "0" if value == 0 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""One piece of the reproduction, made in a process of its own and kept on disk before anyone is told."""
+"""One piece of the reproduction, made in a process of its own and written to disk before it is reported."""
 
 import contextlib
 import inspect
@@ -18,7 +18,7 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
 def ready_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it, however it ends."""
+    """Leave Ctrl-C to the parent process, and die with it however it ends."""
     import ctypes
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -28,8 +28,9 @@ def ready_worker() -> None:
 
 
 def make(piece: Piece, out: Path, fast: bool) -> dict[str, Any]:
-    room, name = piece
-    return make_figure(name, out, fast) if room == "figures" else make_claims(name, out, fast)
+    """Make a figure or measure a subject's claims; returns what piece.json holds."""
+    kind, name = piece
+    return make_figure(name, out, fast) if kind == "figures" else make_claims(name, out, fast)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -65,11 +66,12 @@ def make_figure(name: str, out: Path, fast: bool) -> dict[str, Any]:
 
 
 def file_name(label: str) -> str:
+    """A label with hyphens in place of all but letters, digits and dots."""
     return "-".join("".join(c if c.isalnum() or c == "." else " " for c in label).split())
 
 
 def as_toml(name: str, label: str, experiment: Experiment) -> str:
-    """Settings that `iclflow train --config FILE` takes; JSON's numbers, texts and lists are TOML's too."""
+    """Settings for `iclflow train --config FILE`; numbers, strings and lists are written alike in JSON and TOML."""
     rows = [f"{key} = {json.dumps(value)}" for key, value in experiment.flat().items() if value is not None]
     return "\n".join([f"# {name}: {label}", *rows, ""])
 
@@ -78,9 +80,9 @@ def as_toml(name: str, label: str, experiment: Experiment) -> str:
 
 
 def subjects() -> tuple[str, ...]:
-    """The files of `claims`, one subject each, without loading them."""
-    room = Path(__file__).parents[1] / "claims"
-    return tuple(sorted(f.stem for f in room.glob("*.py") if f.stem not in ("__init__", "registry")))
+    """The subjects of the claims, one per file of `claims`, without importing them."""
+    folder = Path(__file__).parents[1] / "claims"
+    return tuple(sorted(f.stem for f in folder.glob("*.py") if f.stem not in ("__init__", "registry")))
 
 
 def make_claims(subject: str, out: Path, fast: bool) -> dict[str, Any]:

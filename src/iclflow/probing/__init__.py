@@ -1,8 +1,8 @@
-"""Which algorithm do weights run in context?
+"""Which algorithm do weights implement in context?
 
-`subject` is what is probed, `scene` where, `outputs` what it answers. `candidates` are the algorithms it is compared
-with, `naming` turns distances into a name; `gains`, `fixed_points`, `heads` and `off_distribution` look at the rest.
-Nothing heavy is imported until it is asked for, so that a bad file is refused at once.
+A `subject` is probed in a `setting`, and its predictions are its `outputs`. They are compared with `candidates`, and
+`naming` turns the distances into a name; `gains`, `fixed_points`, `heads` and `off_distribution` measure further
+properties. Heavy modules are imported on first use, so that a bad file is refused at once.
 """
 
 from importlib import import_module

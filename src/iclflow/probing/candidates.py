@@ -1,4 +1,4 @@
-r"""The algorithms that a subject may run, and how far it is from each, snapshot by snapshot.
+r"""The algorithms that a subject may run, and the distance of every snapshot to each of them.
 
 | label | prediction | |
 | --- | --- | --- |
@@ -8,9 +8,9 @@ r"""The algorithms that a subject may run, and how far it is from each, snapshot
 | least squares shrunk, least squares | the same with $m = D$ | $M_D$ and $\beta'\Lambda^{-1}x_q$ |
 | ridge | $\beta'(\Lambda + pI)^{-1}x_q$ | best $p$ |
 | gd 1 step | $\eta\,\beta'x_q$, preconditioned $\eta\,\beta'\Lambda^{-1}x_q$ | best $\eta$ |
-| .. in context, gd k steps | $x_q'f(\hat\Lambda)\beta$ | best $p$, $\eta$ on a path |
+| .. in context, gd k steps | $x_q'f(\hat\Lambda)\beta$ | best $p$ or $\eta$ on a path |
 | bayes | $x_q'(\hat\Lambda + \frac{\sigma^2}N\Omega^{-1})^{-1}\beta$ | the mean of $w$ given the context |
-| in weight | $c'x_q$, or $\overline{y^2}\,c'x_q$ | best $c$; of the context nothing or only $\overline{y^2}$ is read |
+| in weight | $c'x_q$, or $\overline{y^2}\,c'x_q$ | best $c$; reads nothing of the context, or only $\overline{y^2}$ |
 
 Some coincide. For $\Omega = I$ and no noise
 $\alpha_d = \frac N{N+1}\big(\lambda_d + \frac{\operatorname{tr}\Lambda}{N+1}\big)^{-1}$: $M_D$ is population ridge with
@@ -20,6 +20,7 @@ descent as well.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,84 +28,89 @@ from jaxtyping import Bool, Float, Int
 
 from iclflow.data.spectrum import root
 from iclflow.probing.components import Components, exact, sampled
-from iclflow.probing.contexts import Contexts, Spectral
+from iclflow.probing.contexts import Contexts, Predictions, Spectral
 from iclflow.probing.outputs import Outputs
-from iclflow.probing.scene import Scene, whitener
+from iclflow.probing.setting import Setting, whitener
 
-__all__ = ["Entry", "Sets", "in_weight_map", "measure", "ridge_tie"]
+__all__ = ["Entry", "Sets", "form", "in_weight_map", "measure", "ridge_tie"]
 
 STEPS = (2, 4, 8)
 STEP_PATH = np.geomspace(0.03, 1.9, 13)  # in units of the inverse largest eigenvalue
 PENALTY_PATH = np.geomspace(1e-5, 1e3, 33)  # in units of the mean eigenvalue
-FINER = 15  # values more between the neighbours of the best one of the last snapshot
+FINER = 15  # further values between the neighbours of the best value for the last snapshot
 
-Predictions = Float[np.ndarray, "P O"]
+Matrix = Float[np.ndarray, "D D"]
+Features = Float[np.ndarray, "P O D"]
+Strengths = Float[np.ndarray, "*snapshots D"]
+Parameter = Float[np.ndarray, " T"]
 Rule = Callable[[Spectral, float], Predictions]
 
 
 class Sets(NamedTuple):
-    """Which components each snapshot has, judged at half strength."""
+    """Which components each snapshot has learned to at least half their strength."""
 
     shrunk: Bool[np.ndarray, "T D"]
     ideal: Bool[np.ndarray, "T D"]
-    order: Int[np.ndarray, " D"]  # in which training learns them
+    order: Int[np.ndarray, " D"]  # the order in which training learns them
 
     @property
     def size(self) -> int:
+        """The number of components."""
         return len(self.order)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One candidate along training. Simpler ones, with less that is fitted, have lower `order`.
+    """One candidate along training. Simpler candidates, with fewer fitted numbers, have a lower `order`.
 
-    `matrix(t)` or `predict(contexts, t)` is the candidate itself, with what was fitted to snapshot `t`.
+    `matrix(t)` or `predict(contexts, t)` is the candidate itself, with the parameters fitted to snapshot `t`.
     """
 
     family: str
     order: int
     distance: Float[np.ndarray, " T"]
-    parameter: Float[np.ndarray, " T"] | None = None
+    parameter: Parameter | None = None
     meaning: str = ""
-    matrix: Callable[[int], Float[np.ndarray, "D D"]] | None = None
+    matrix: Callable[[int], Matrix] | None = None
     predict: Callable[[Contexts, int], Predictions] | None = None
-    path: tuple[np.ndarray, np.ndarray] | None = None  # values tried, and the last snapshot's distance at each
+    path: tuple[np.ndarray, np.ndarray] | None = None  # values tried, and the distance of the last snapshot at each
 
 
 def ridge_tie(trace: float, context: int) -> tuple[float, float]:
-    r"""Penalty and factor with which ridge is $M_D$ for $\Omega = I$, no noise [`ridge-tie`]."""
+    r"""Penalty and factor with which ridge equals $M_D$ for $\Omega = I$ without noise [`ridge-tie`]."""
     return trace / (context + 1), context / (context + 1)
 
 
-def measure(scene: Scene, found: Outputs, sets: Sets) -> dict[str, Entry]:
-    """The distance of every snapshot to every candidate, in units of the zero predictor's loss."""
+def measure(setting: Setting, outputs: Outputs, sets: Sets) -> dict[str, Entry]:
+    """The distance of every snapshot to every candidate, relative to the loss of the zero predictor."""
     return {
-        **component_entries(scene, found, sets),
-        **context_entries(scene, found),
-        **in_weight_entries(scene, found),
+        **component_entries(setting, outputs, sets),
+        **context_entries(setting, outputs),
+        **in_weight_entries(setting, outputs),
     }
 
 
-def form(scene: Scene, found: Outputs, left: np.ndarray, right: np.ndarray) -> Components:
-    if scene.closed is not None and found.reduced:
-        return exact(found, scene.closed, left, right)
-    return sampled(found, scene.contexts, scene.base, left, right)
+def form(setting: Setting, outputs: Outputs, left: Matrix, right: Matrix) -> Components:
+    """Distances to strengths along given directions, exact if the predictions and the population allow it."""
+    if setting.closed is not None and outputs.reduced:
+        return exact(outputs, setting.closed, left, right)
+    return sampled(outputs, setting.contexts, setting.base, left, right)
 
 
-def component_entries(scene: Scene, found: Outputs, sets: Sets) -> dict[str, Entry]:
-    """All that a matrix can express."""
-    d, cov, dim = scene.directions, scene.covariances, len(scene.strength)
-    own = Family(form(scene, found, d.left, d.right), d.left, d.right)
-    eigen = own if d.commuting else Family(form(scene, found, cov.basis, cov.basis), cov.basis, cov.basis)
+def component_entries(setting: Setting, outputs: Outputs, sets: Sets) -> dict[str, Entry]:
+    """Candidates that are matrices: zero, regression on components, one step of descent, ridge."""
+    d, cov, dim = setting.directions, setting.covariances, len(setting.strength)
+    own = Family(form(setting, outputs, d.left, d.right), d.left, d.right)
+    eigen = own if d.commuting else Family(form(setting, outputs, cov.basis, cov.basis), cov.basis, cov.basis)
     inverse, ones = 1 / cov.eigenvalues, np.ones(dim)
     entries = {"zero": own.entry("zero", 0, 0 * ones)}
     for m in range(1, dim + 1):
         first, leading = np.isin(np.arange(dim), d.order[:m]), np.arange(dim) < m
         family = "least_squares" if m == dim else "pcr"
         name = "least squares" if m == dim else f"pcr-{m}"
-        entries[f"{name} shrunk"] = own.entry(family, 1, first * scene.strength)
+        entries[f"{name} shrunk"] = own.entry(family, 1, first * setting.strength)
         entries[name] = eigen.entry(family, 2, leading * inverse)
-    entries["pcr set shrunk"] = own.entry("pcr", 1, sets.shrunk * scene.strength)
+    entries["pcr set shrunk"] = own.entry("pcr", 1, sets.shrunk * setting.strength)
     entries["pcr set"] = eigen.entry("pcr", 2, sets.ideal * inverse)
     for order, name, shape in ((5, "gd 1 step", ones), (6, "gd 1 step preconditioned", inverse)):
         step = eigen.form.best_multiple(shape)
@@ -120,83 +126,119 @@ class Family(NamedTuple):
     """Predictors with strengths along given directions."""
 
     form: Components
-    left: Float[np.ndarray, "D D"]
-    right: Float[np.ndarray, "D D"]
+    left: Matrix
+    right: Matrix
 
-    def entry(self, family: str, order: int, strengths: np.ndarray, parameter=None, meaning: str = "") -> Entry:
+    def entry(
+        self, family: str, order: int, strengths: Strengths, parameter: Parameter | None = None, meaning: str = ""
+    ) -> Entry:
+        """The candidate with these strengths, the same for all snapshots or one set for each."""
         along = np.broadcast_to(strengths, self.form.cross.shape)
         matrix = lambda t: (self.left * along[t]) @ self.right.T
         return Entry(family, order, self.form.distance(along), parameter, meaning, matrix=matrix)
 
 
-def context_entries(scene: Scene, found: Outputs) -> dict[str, Entry]:
-    """What reads the covariance of its context: always measured on the sample."""
-    cov, noise = scene.covariances, scene.reference.label_noise
-    flat = found.predictions.reshape(len(found.predictions), -1)
-    power = np.sum(flat**2, axis=1)[:, None]
-    entries = {}
-
-    def add(name: str, family: str, order: int, transform: np.ndarray | None, rule: Rule, path=None, meaning=""):
-        gaps = apart(transform, rule, np.zeros(1) if path is None else path)
-        if path is not None:
-            at = int(np.clip(gaps[-1].argmin(), 1, len(path) - 2))
-            near = np.geomspace(path[at - 1], path[at + 1], FINER + 2)[1:-1]
-            path, gaps = np.append(path, near), np.concatenate([gaps, apart(transform, rule, near)], axis=1)
-        distance = np.maximum(gaps.min(axis=1), 0) / flat.shape[1] / scene.base
-        best = None if path is None else path[gaps.argmin(axis=1)]
-        predict = lambda contexts, t: rule(contexts.spectral(transform), 0.0 if best is None else best[t])
-        tried = None if path is None else (path, np.maximum(gaps[-1], 0) / flat.shape[1] / scene.base)
-        entries[name] = Entry(family, order, distance, best, meaning, predict=predict, path=tried)
-
-    def apart(transform: np.ndarray | None, rule: Rule, path: np.ndarray) -> Float[np.ndarray, "T K"]:
-        stacked = np.stack([rule(cached(transform), p).ravel() for p in path])
-        return power - 2 * flat @ stacked.T + np.sum(stacked**2, axis=1)
-
-    known: dict[int, Spectral] = {}
-
-    def cached(transform: np.ndarray | None) -> Spectral:
-        if id(transform) not in known:
-            known[id(transform)] = scene.contexts.spectral(transform)
-        return known[id(transform)]
-
-    for m in range(1, len(cov.eigenvalues)):
-        add(f"pcr-{m} in context", "pcr", 3, None, lambda s, _, m=m: s.least_squares(m))
-    add("least squares in context", "least_squares", 3, None, lambda s, _: s.least_squares())
-    prior, white, posterior = root(cov.task), whitener(scene), noise / scene.contexts.length
-    add("bayes", "ridge" if noise > 0 else "least_squares", 4, prior, lambda s, _: s.ridge(posterior))
+def context_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:
+    """Candidates that read the covariance of their context; their distances are measured on the sample."""
+    cov, noise = setting.covariances, setting.reference.label_noise
+    flat = outputs.predictions.reshape(len(outputs.predictions), -1)
+    plain, prior, white = (
+        ContextFamily(flat, setting.base, setting.contexts, transform)
+        for transform in (None, root(cov.task), whitener(setting))
+    )
+    entries = {
+        f"pcr-{m} in context": plain.entry("pcr", 3, partial(Spectral.least_squares, components=m))
+        for m in range(1, len(cov.eigenvalues))
+    }
+    entries["least squares in context"] = plain.entry("least_squares", 3, Spectral.least_squares)
+    posterior = partial(Spectral.ridge, penalty=noise / setting.contexts.length)
+    entries["bayes"] = prior.entry("ridge" if noise > 0 else "least_squares", 4, posterior)
     penalties = PENALTY_PATH * cov.eigenvalues.mean()
-    add("ridge in context", "ridge", 8, None, lambda s, p: s.ridge(p), penalties, "penalty")
+    entries["ridge in context"] = plain.fitted("ridge", 8, Spectral.ridge, penalties, "penalty")
     for k in STEPS:
-        rule = lambda s, step, k=k: s.descent(step, k)
-        add(f"gd {k} steps", "gd", 9, None, rule, STEP_PATH / cov.eigenvalues[0], "step")
-        add(f"gd {k} steps preconditioned", "gd", 9, white, rule, STEP_PATH, "step")
+        descent = partial(Spectral.descent, steps=k)
+        entries[f"gd {k} steps"] = plain.fitted("gd", 9, descent, STEP_PATH / cov.eigenvalues[0], "step")
+        entries[f"gd {k} steps preconditioned"] = white.fitted("gd", 9, descent, STEP_PATH, "step")
     return entries
 
 
-def in_weight_entries(scene: Scene, found: Outputs) -> dict[str, Entry]:
-    """Maps of the query alone, fitted to the subject."""
+@dataclass(frozen=True)
+class ContextFamily:
+    """Predictors that filter the spectrum of their context, whose tokens are first mapped by `transform`."""
+
+    flat: Float[np.ndarray, "T points"]  # predictions of the subject
+    base: float
+    contexts: Contexts
+    transform: Matrix | None
+
+    @cached_property
+    def spectral(self) -> Spectral:
+        """The spectrum of every context of the sample."""
+        return self.contexts.spectral(self.transform)
+
+    @cached_property
+    def power(self) -> Float[np.ndarray, "T 1"]:
+        """The sum of squares of the predictions of every snapshot."""
+        return np.sum(self.flat**2, axis=1)[:, None]
+
+    def entry(self, family: str, order: int, rule: Callable[[Spectral], Predictions]) -> Entry:
+        """A candidate without a fitted parameter."""
+        distance = self.relative(self.gaps([rule(self.spectral)])[:, 0])
+        return Entry(family, order, distance, predict=lambda contexts, t: rule(contexts.spectral(self.transform)))
+
+    def fitted(self, family: str, order: int, rule: Rule, path: Float[np.ndarray, " K"], meaning: str) -> Entry:
+        """A candidate with the best parameter on a path, which is refined around the last snapshot's best."""
+        gaps = self.gaps([rule(self.spectral, value) for value in path])
+        best = int(np.clip(gaps[-1].argmin(), 1, len(path) - 2))
+        near = np.geomspace(path[best - 1], path[best + 1], FINER + 2)[1:-1]
+        gaps = np.concatenate([gaps, self.gaps([rule(self.spectral, value) for value in near])], axis=1)
+        tried = np.append(path, near)
+        parameter = tried[gaps.argmin(axis=1)]
+        predict = lambda contexts, t: rule(contexts.spectral(self.transform), parameter[t])
+        distance, last = self.relative(gaps.min(axis=1)), self.relative(gaps[-1])
+        return Entry(family, order, distance, parameter, meaning, predict=predict, path=(tried, last))
+
+    def gaps(self, predictions: list[Predictions]) -> Float[np.ndarray, "T K"]:
+        """The squared distance of every snapshot to each of some predictions."""
+        stacked = np.stack([one.ravel() for one in predictions])
+        return self.power - 2 * self.flat @ stacked.T + np.sum(stacked**2, axis=1)
+
+    def relative(self, gaps: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
+        """Mean squared distances relative to the loss of the zero predictor."""
+        return np.maximum(gaps, 0) / self.flat.shape[1] / self.base
+
+
+def in_weight_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:
+    """Linear maps of the query that ignore the context or read only the power of its labels."""
     entries = {}
     for name, order, read in (("in weight", 10, query_alone), ("in weight through label power", 11, query_by_power)):
-        features = read(scene.contexts)
-        maps = in_weight_map(found.predictions, features)
-        rest = found.predictions - np.einsum("pod,tod->tpo", features, maps)
-        predict = lambda contexts, t, read=read, maps=maps: np.einsum("pod,od->po", read(contexts), maps[t])
-        entries[name] = Entry("in_weight", order, np.mean(rest**2, axis=(1, 2)) / scene.base, predict=predict)
+        features = read(setting.contexts)
+        maps = in_weight_map(outputs.predictions, features)
+        rest = outputs.predictions - np.einsum("pod,tod->tpo", features, maps)
+        predict = partial(in_weight_prediction, read, maps)
+        entries[name] = Entry("in_weight", order, np.mean(rest**2, axis=(1, 2)) / setting.base, predict=predict)
     return entries
 
 
-def query_alone(contexts: Contexts) -> Float[np.ndarray, "P O D"]:
+def in_weight_prediction(
+    read: Callable[[Contexts], Features], maps: Float[np.ndarray, "T O D"], contexts: Contexts, t: int
+) -> Predictions:
+    """The predictions of the map fitted to snapshot `t`."""
+    return np.einsum("pod,od->po", read(contexts), maps[t])
+
+
+def query_alone(contexts: Contexts) -> Features:
+    """The query, once per label."""
     return np.repeat(contexts.query[:, None, :], contexts.target.shape[1], axis=1)
 
 
-def query_by_power(contexts: Contexts) -> Float[np.ndarray, "P O D"]:
+def query_by_power(contexts: Contexts) -> Features:
+    """The query times the mean square of each label in the context."""
     return np.einsum("poo->po", contexts.labels)[:, :, None] * contexts.query[:, None, :]
 
 
-def in_weight_map(
-    predictions: Float[np.ndarray, "T P O"], features: Float[np.ndarray, "P O D"]
-) -> Float[np.ndarray, "T O D"]:
-    """The linear map of the features, one for every label, nearest to the predictions."""
+def in_weight_map(predictions: Float[np.ndarray, "T P O"], features: Features) -> Float[np.ndarray, "T O D"]:
+    """The linear map of the features nearest to the predictions, for every snapshot and label."""
     gram = np.einsum("pod,poe->ode", features, features)
     cross = np.einsum("tpo,pod->tod", predictions, features, optimize=True)
     return np.linalg.solve(gram[None], cross[..., None])[..., 0]

@@ -1,4 +1,4 @@
-r"""Distances to predictors that a few numbers describe: $\sum_d s_d\,(\ell_d'\beta)(r_d'x_q)$.
+r"""Distances to predictors of the form $\sum_d s_d\,(\ell_d'\beta)(r_d'x_q)$.
 
 $$E\Big(\hat y - \sum_d s_du_d\Big)^2 = E\hat y^2 - 2\,s'c + s'Qs,\qquad
   u_d = (\ell_d'\beta)(r_d'x_q),\quad c_d = E\hat yu_d,\quad Q_{dd'} = Eu_du_{d'}$$
@@ -26,30 +26,31 @@ Basis = Float[np.ndarray, "D D"]
 
 @dataclass(frozen=True)
 class Components:
-    """The quadratic form of every snapshot; distances come in units of the zero predictor's loss."""
+    """The quadratic form of every snapshot; distances are relative to the loss of the zero predictor."""
 
     power: Float[np.ndarray, " T"]
     cross: Float[np.ndarray, "T D"]
     square: Float[np.ndarray, "D D"]
 
-    def distance(self, strengths: Float[np.ndarray, "*T D"]) -> Float[np.ndarray, " T"]:
-        """To the predictor with these strengths, one for all snapshots or one for each [`component-distance`]."""
+    def distance(self, strengths: Float[np.ndarray, "*snapshots D"]) -> Float[np.ndarray, " T"]:
+        """The distance to given strengths, the same for all snapshots or one set for each [`component-distance`]."""
         s = np.broadcast_to(strengths, self.cross.shape)
-        found = self.power - 2 * np.sum(s * self.cross, axis=1) + np.einsum("td,de,te->t", s, self.square, s)
-        # Rounding of the three terms, not of their difference, limits how near two predictors can be told.
-        return np.maximum(found, 0.0)
+        distance = self.power - 2 * np.sum(s * self.cross, axis=1) + np.einsum("td,de,te->t", s, self.square, s)
+        return np.maximum(distance, 0.0)  # rounding of the three terms can make their sum negative
 
     def best_multiple(self, shape: Float[np.ndarray, " D"]) -> Float[np.ndarray, " T"]:
-        r"""The factor $\eta$ that brings $\eta\,s$ nearest."""
+        r"""The factor $\eta$ with which the strengths $\eta\,s$ are nearest."""
         return self.cross @ shape / (shape @ self.square @ shape)
 
-    def penalty_path(self, eigenvalues: Float[np.ndarray, " D"]) -> tuple[np.ndarray, Float[np.ndarray, "K T"]]:
-        """Penalties from far below to far above the eigenvalues, and the distance to ridge with each."""
+    def penalty_path(
+        self, eigenvalues: Float[np.ndarray, " D"]
+    ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K T"]]:
+        """Penalties from far below to far above the eigenvalues, and the distance to ridge regression with each."""
         path = eigenvalues.mean() * np.geomspace(1e-4, 1e3, 71)
         return path, np.stack([self.distance(1 / (eigenvalues + p)) for p in path])
 
     def best_penalty(self, eigenvalues: Float[np.ndarray, " D"]) -> Float[np.ndarray, " T"]:
-        r"""The $p$ that brings $(\Lambda + pI)^{-1}$ nearest: a path of penalties, then golden section."""
+        r"""The $p$ with which $(\Lambda + pI)^{-1}$ is nearest, by a path of penalties and golden section."""
         at = lambda log_p: self.distance(1 / (eigenvalues + np.exp(log_p)[:, None]))
         path, along = self.penalty_path(eigenvalues)
         middle = np.clip(along.argmin(axis=0), 1, len(path) - 2)
@@ -61,19 +62,19 @@ class Components:
         return np.exp((low + high) / 2)
 
 
-def exact(found: Outputs, scene: Landscape, left: Basis, right: Basis) -> Components:
-    """From the population's moments; the predictions must be beta' A x_q."""
-    pulled = scene.context @ found.matrices @ scene.query
+def exact(outputs: Outputs, population: Landscape, left: Basis, right: Basis) -> Components:
+    """The quadratic form from the moments of the population; the predictions must be beta' A x_q."""
+    pulled = population.context @ outputs.matrices @ population.query
     return Components(
-        power=np.sum(found.matrices * pulled, axis=(1, 2)) / scene.base,
-        cross=np.einsum("id,tij,jd->td", left, pulled, right) / scene.base,
-        square=(left.T @ scene.context @ left) * (right.T @ scene.query @ right) / scene.base,
+        power=np.sum(outputs.matrices * pulled, axis=(1, 2)) / population.base,
+        cross=np.einsum("id,tij,jd->td", left, pulled, right) / population.base,
+        square=(left.T @ population.context @ left) * (right.T @ population.query @ right) / population.base,
     )
 
 
-def sampled(found: Outputs, contexts: Contexts, base: float, left: Basis, right: Basis) -> Components:
-    """From the predictions on the sample."""
+def sampled(outputs: Outputs, contexts: Contexts, base: float, left: Basis, right: Basis) -> Components:
+    """The quadratic form from the predictions on the sample."""
     u = ((contexts.beta @ left) * (contexts.query @ right)[:, None]).reshape(-1, left.shape[1])
-    flat = found.predictions.reshape(len(found.predictions), -1)
+    flat = outputs.predictions.reshape(len(outputs.predictions), -1)
     count = flat.shape[1] * base
     return Components(np.sum(flat**2, axis=1) / count, flat @ u / count, u.T @ u / count)

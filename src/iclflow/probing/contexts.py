@@ -1,10 +1,10 @@
-r"""The sequences that a probe asks about, and what a predictor can read off each of them.
+r"""The sequences of a probe, and the averages that a predictor can compute from each context.
 
 $$\hat\Lambda = \tfrac1N\sum_n x_nx_n',\qquad \beta_o = \tfrac1N\sum_n y_{n,o}x_n,\qquad
   \hat y_o = x_q'\,f(\hat\Lambda)\,\beta_o .$$
 
 Least squares, ridge, principal component regression and gradient descent in context differ only in the filter $f$ on
-the eigenvalues of $\hat\Lambda$ [`context-filters`], so one eigendecomposition a sequence serves all of them.
+the eigenvalues of $\hat\Lambda$ [`context-filters`], so one eigendecomposition per sequence serves all of them.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,21 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.data.sequences import Law, Sample, gathered
+from iclflow.data.sequences import Law, Sample, as_array
 from iclflow.system.memory import require
 
-__all__ = ["Contexts", "Spectral", "draw", "read_contexts"]
+__all__ = ["Contexts", "Predictions", "Spectral", "draw", "read_contexts"]
 
-STREAM = 601  # separates these sequences from all that anything was trained on
-MOST, LEAST, BYTES = 4096, 512, 2**27  # sequences, fewer where they are long
+STREAM = 601  # separates these sequences from all training data
+MOST, LEAST, BYTES = 4096, 512, 2**27  # number of sequences; fewer if they are long
 
-Sequences = Float[np.ndarray, "P N+1 E"]
+Sequences = Float[np.ndarray, "P tokens E"]
+Predictions = Float[np.ndarray, "P O"]
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """Averages over every context, the query and its true label; `tokens` has that label hidden."""
+    """Averages over each context, the query and its true label; in `tokens` that label is set to 0."""
 
     tokens: Sequences
     gram: Float[np.ndarray, "P D D"]
@@ -38,18 +39,20 @@ class Contexts:
 
     @property
     def length(self) -> int:
+        """The number of tokens before the query."""
         return self.tokens.shape[1] - 1
 
     @property
     def power(self) -> float:
-        """Loss of the zero predictor."""
+        """The loss of the zero predictor."""
         return float(np.mean(self.target**2))
 
-    def loss(self, predictions: Float[np.ndarray, "*T P O"]) -> Float[np.ndarray, "*T"]:
-        return np.mean((predictions - self.target) ** 2, axis=(-2, -1))
+    def loss(self, predictions: Predictions) -> float:
+        """The mean squared error of predictions."""
+        return float(np.mean((predictions - self.target) ** 2, axis=(-2, -1)))
 
     def spectral(self, transform: Float[np.ndarray, "D D"] | None = None) -> "Spectral":
-        r"""The eigendecomposition of every $\hat\Lambda$, after the tokens were mapped by a symmetric matrix."""
+        r"""The eigendecomposition of every $\hat\Lambda$, after the tokens are mapped by a symmetric matrix."""
         gram, beta, query = self.gram, self.beta, self.query
         if transform is not None:
             gram, beta, query = transform @ gram @ transform, beta @ transform, query @ transform
@@ -65,28 +68,29 @@ class Spectral:
     values: Float[np.ndarray, "P D"]
     parts: Float[np.ndarray, "P O D"]
 
-    def filtered(self, response: Callable[[Float[np.ndarray, "P D"]], Float[np.ndarray, "P D"]]) -> np.ndarray:
+    def filtered(self, response: Callable[[Float[np.ndarray, "P D"]], Float[np.ndarray, "P D"]]) -> Predictions:
         r"""$\sum_k f(s_k)(e_k'\beta)(e_k'x_q)$ [`context-filters`]."""
         return np.einsum("pk,pok->po", response(self.values), self.parts)
 
     def inverse(self) -> Float[np.ndarray, "P D"]:
-        """1/s, and 0 in directions that no token of the context has."""
-        seen = self.values > 1e-10 * self.values[:, :1]
-        return np.where(seen, 1 / np.where(seen, self.values, 1.0), 0.0)
+        """1/s, and 0 in directions in which the tokens of the context do not vary."""
+        present = self.values > 1e-10 * self.values[:, :1]
+        return np.where(present, 1 / np.where(present, self.values, 1.0), 0.0)
 
-    def least_squares(self, components: int | None = None) -> Float[np.ndarray, "P O"]:
-        """Least squares in context, on the first principal components of its tokens."""
+    def least_squares(self, components: int | None = None) -> Predictions:
+        """Least squares in context, on the leading principal components of its tokens or on all."""
         inverse = self.inverse()
         if components is not None:
             inverse[:, components:] = 0.0
         return self.filtered(lambda _: inverse)
 
-    def ridge(self, penalty: float) -> Float[np.ndarray, "P O"]:
+    def ridge(self, penalty: float) -> Predictions:
+        """Ridge regression in context."""
         if penalty == 0:
             return self.least_squares()
         return self.filtered(lambda s: 1 / (s + penalty))
 
-    def descent(self, step: float, steps: int) -> Float[np.ndarray, "P O"]:
+    def descent(self, step: float, steps: int) -> Predictions:
         r"""$f(s) = \eta\sum_{j<k}(1-\eta s)^j$: gradient descent on the squared error of the context, from zero."""
 
         def response(s: Float[np.ndarray, "P D"]) -> Float[np.ndarray, "P D"]:
@@ -99,7 +103,7 @@ class Spectral:
 
 
 def read_contexts(sequences: Sequences, out_dim: int) -> Contexts:
-    """Walk through the sequences once."""
+    """The averages over every context of some sequences."""
     dim, length = sequences.shape[2] - out_dim, sequences.shape[1] - 1
     x, y = sequences[:, :-1, :dim], sequences[:, :-1, dim:]
     hidden = np.array(sequences)
@@ -116,11 +120,10 @@ def read_contexts(sequences: Sequences, out_dim: int) -> Contexts:
 
 
 def draw(task: Task, most: int = MOST) -> Contexts:
-    """Fresh sequences of a task, always the same ones, tokens centred and task vectors whitened as in training."""
+    """Sequences of a task, always the same ones, with tokens centred and task vectors whitened as in training."""
     width = task.dim + task.out_dim
     size = 8 * width * (3 * (task.context + 1) + 4 * width)
     count = int(np.clip(BYTES // size, LEAST, most))
     require(count * size, f"{count} sequences to probe on")
-    return read_contexts(
-        gathered(Sample(Law.of(task), max(count, 2 * task.dim), (STREAM, task.task_seed))), task.out_dim
-    )
+    sample = Sample(Law.of(task), max(count, 2 * task.dim), (STREAM, task.task_seed))
+    return read_contexts(as_array(sample), task.out_dim)

@@ -1,7 +1,7 @@
-r"""How far weights are from each fixed point of the theory, and what the nearest one is like.
+r"""The distance of weights to each fixed point of theory, and the properties of the nearest one.
 
 In function space separate attention rests at the $2^D$ matrices $A_S = \sum_{d\in S}\alpha_de_de_d'$, merged attention
-only at $S = \emptyset$ and $S = $ all. The distance to $A_S$ is that of predictions [`component-distance`].
+only at $S = \emptyset$ and $S = $ all. The distance to $A_S$ is that between predictions [`component-distance`].
 """
 
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from iclflow.theory.separate import conditions, escape_directions, hessian_spect
 
 __all__ = ["FixedPoints", "fixed_points"]
 
-ALL_UP_TO = 12  # dimensions in which all 2^D are measured
-LISTED = 64
-ABSENT = 0.01  # of the largest head
+ALL_UP_TO = 12  # dimensions up to which all 2^D fixed points are measured
+LISTED = 64  # fixed points listed, the nearest first
+ABSENT = 0.01  # heads below this fraction of the largest one count as zero
 
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """The nearest fixed point and its surroundings; `None` where theory has no word on it."""
+    """The nearest fixed point and its surroundings; `None` where theory makes no statement."""
 
     nearest: tuple[int, ...]  # eigenvectors, from 1
     distance: float
     distances: dict[str, float]  # set -> distance, nearest first
-    of_this_model: bool  # whether the model at hand rests there
-    conditions: dict[str, Any] | None  # C1, C2, C3 and whether they hold to a per cent
+    of_this_model: bool  # whether the probed model has this fixed point
+    conditions: dict[str, Any] | None  # C1, C2, C3 and whether they hold to one per cent
     index: int | None  # directions of negative curvature
     fastest_escape: float | None  # rate of the fastest, in 1/(t/tau)
     note: str = ""
@@ -47,58 +47,59 @@ def fixed_points(
     strength: Float[np.ndarray, " D"],
     weights: Weights,
 ) -> FixedPoints:
-    """Of the last snapshot. `form` holds its distances in the coordinates of the directions."""
+    """The fixed points near the last snapshot; `form` measures distances in the coordinates of the directions."""
     masks = all_sets(len(strength), form.cross[-1] > np.diag(form.square) * strength / 2)
     s = masks * strength
     distance = form.power[-1] - 2 * s @ form.cross[-1] + np.einsum("sd,de,se->s", s, form.square, s)
     near = np.argsort(distance, kind="stable")
     learned = masks[near[0]]
     listed = {name_of(masks[i]): float(max(distance[i], 0)) for i in near[:LISTED]}
-    checked = checked_conditions(task, model, d, learned, weights)
     index, fastest, note = curvature(task, model, d, learned, weights)
-    whole = model is not None and (model.one_by_one or bool(learned.all()) or not learned.any())
-    chosen = tuple(int(i) + 1 for i in np.flatnonzero(learned))
-    return FixedPoints(chosen, float(max(distance[near[0]], 0)), listed, whole, checked, index, fastest, note)
+    of_this_model = model is not None and (model.one_by_one or bool(learned.all()) or not learned.any())
+    checked = checked_conditions(task, model, d, learned, weights)
+    nearest, least = tuple(int(i) + 1 for i in np.flatnonzero(learned)), float(max(distance[near[0]], 0))
+    return FixedPoints(nearest, least, listed, of_this_model, checked, index, fastest, note)
 
 
 def all_sets(dim: int, learned: Bool[np.ndarray, " D"]) -> Bool[np.ndarray, "S D"]:
-    """Every set, or in many dimensions the one at half strengths and its neighbours by one direction."""
+    """Every set of directions; in many dimensions only the learned set and those that differ from it in one."""
     if dim <= ALL_UP_TO:
         return (np.arange(2**dim)[:, None] >> np.arange(dim)) % 2 == 1
     return np.concatenate([learned[None], learned[None] ^ np.eye(dim, dtype=bool)])
 
 
 def name_of(learned: Bool[np.ndarray, " D"]) -> str:
+    """The set in braces, counted from 1."""
     return "{" + ",".join(str(i + 1) for i in np.flatnonzero(learned)) + "}"
 
 
 def checked_conditions(
     task: Task, model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"], weights: Weights
 ) -> dict[str, Any] | None:
-    """The paper's C1 to C3 as relative violations, for separate key and query."""
+    """The relative violations of the paper's conditions C1 to C3, for separate key and query."""
     if not has_heads(model):
         return None
     values, _, key, query = paper_reduced(model, weights, task)
     if key is None or query is None:
         return None
     norms = np.stack([np.abs(values), np.linalg.norm(key, axis=(1, 2)), np.linalg.norm(query, axis=(1, 2))])
-    # Heads that never grew are small, not zero; the conditions are relative and would see them as large as the others.
+    # Heads that never grew are small but not zero, and the conditions are relative: leave such heads out.
     present = norms.max(axis=0) >= ABSENT * norms.max()
-    speaking = present & (norms[0] >= ABSENT * norms[0].max())
-    found = conditions(d, learned, values * speaking, key * present[:, None, None], query * present[:, None, None])
-    parts = {"C1": found.matrix, "C2": float(found.span.max()), "C3": float(found.silent_span.max())}
-    return {**parts, "silent_force": float(found.silent.max()), "hold": found.hold(0.01)}
+    active = present & (norms[0] >= ABSENT * norms[0].max())
+    violation = conditions(d, learned, values * active, key * present[:, None, None], query * present[:, None, None])
+    parts = {"C1": violation.matrix, "C2": float(violation.span.max()), "C3": float(violation.silent_span.max())}
+    return {**parts, "silent_force": float(violation.silent.max()), "hold": violation.hold(0.01)}
 
 
 def has_heads(model: Model | None) -> TypeGuard[Model]:
-    """Whether theory knows the model's heads: it is linear and has a reduced form."""
+    """Whether theory covers the heads of the model: it is linear and has a reduced form."""
     return model is not None and model.linear and model.offers("reduced")
 
 
 def curvature(
     task: Task, model: Model | None, d: Directions, learned: Bool[np.ndarray, " D"], weights: Weights
 ) -> tuple[int | None, float | None, str]:
-    """Index and fastest escape at the nearest fixed point."""
+    """The index and the fastest escape rate of the nearest fixed point, and a note if theory has none."""
     if not has_heads(model):
         return None, None, "no theory of the curvature of this model"
     heads = model.reduced(weights, task)

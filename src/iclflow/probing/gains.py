@@ -1,7 +1,7 @@
-r"""The effective matrix in the eigenvectors of the tokens: which components it has learned.
+r"""The effective matrix in the eigenvectors of the token covariance: which components are learned.
 
-The gain of component $d$ is $e_d'Ae_d/\alpha_d$, 1 at the fixed point; a component counts as learned beyond one half,
-where the fixed point with it becomes nearer than the one without. What is left off the diagonal mixes components. The
+The gain of component $d$ is $e_d'Ae_d/\alpha_d$, 1 at the fixed point; a component counts as learned above one half,
+where the fixed point with it becomes nearer than the one without. Entries off the diagonal mix components. The
 effective rank is $\exp$ of the entropy of the singular values of the matrix of gains, $m$ at $M_m$ [`effective-rank`].
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from iclflow.probing.candidates import Sets
-from iclflow.probing.scene import Scene
+from iclflow.probing.setting import Setting
 from iclflow.theory.algorithm import gain_matrix
 
 __all__ = ["Gains", "effective_rank", "gains"]
@@ -19,7 +19,7 @@ __all__ = ["Gains", "effective_rank", "gains"]
 
 @dataclass(frozen=True)
 class Gains:
-    """Along training."""
+    """The gains along training."""
 
     matrix: Float[np.ndarray, "T D D"]  # gains on the diagonal, mixing beside it
     effective_rank: Float[np.ndarray, " T"]
@@ -27,24 +27,25 @@ class Gains:
 
     @property
     def gain(self) -> Float[np.ndarray, "T D"]:
+        """The gain of every component."""
         return np.einsum("tdd->td", self.matrix)
 
     @property
     def mixing(self) -> Float[np.ndarray, " T"]:
-        """The largest entry off the diagonal."""
+        """The largest absolute entry off the diagonal."""
         return np.abs(self.matrix * (1 - np.eye(self.matrix.shape[1]))).max(axis=(1, 2))
 
     @property
     def learned(self) -> Int[np.ndarray, " T"]:
-        """m(t)."""
+        """The number m(t) of learned components."""
         return self.sets.shrunk.sum(axis=1)
 
 
-def gains(scene: Scene, matrices: Float[np.ndarray, "T D D"]) -> Gains:
-    """Of every snapshot's effective matrix."""
-    d, cov = scene.directions, scene.covariances
-    # `strength` is that of the scene's units; the directions carry the task's own normaliser and outputs.
-    units = scene.strength * np.sqrt(d.outputs) / d.strength
+def gains(setting: Setting, matrices: Float[np.ndarray, "T D D"]) -> Gains:
+    """The gains of the effective matrix of every snapshot."""
+    d, cov = setting.directions, setting.covariances
+    # `setting.strength` is in the units of the probe; the directions are in those of the task, with all outputs.
+    units = setting.strength * np.sqrt(d.outputs) / d.strength
     part = gain_matrix(d, matrices) / units[0]
     plain = np.einsum("id,tij,jd->td", cov.basis, matrices, cov.basis) * cov.eigenvalues
     shrunk = np.einsum("tdd->td", part) > 0.5
@@ -54,7 +55,7 @@ def gains(scene: Scene, matrices: Float[np.ndarray, "T D D"]) -> Gains:
 def effective_rank(matrix: Float[np.ndarray, "*T D D"]) -> Float[np.ndarray, "*T"]:
     r"""$\exp\big(-\sum_i p_i\ln p_i\big)$, $p_i = \sigma_i/\sum\sigma$ [`effective-rank`]; 0 for the zero matrix.
 
-    Singular values below a hundredth do not count: noise of many small ones would look like rank.
+    Singular values below 0.01 do not count, because many small ones from noise would look like rank.
     """
     values = np.linalg.svd(matrix, compute_uv=False)
     values = np.where(values < 0.01, 0.0, values)

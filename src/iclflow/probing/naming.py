@@ -1,10 +1,9 @@
-r"""From distances to a name.
+r"""From distances to the name of an algorithm.
 
 The nearest candidate is named if its mean squared distance is at most `THRESHOLD` of the zero predictor's loss, fixed
-beforehand; otherwise the answer is "none of these". A candidate with a number fitted to the subject has to earn its
-place: it is named only if it is nearer than all others by the factor `EARNED`, and by more than `SETTLED`. Ties are the
-candidates within `TIE` of the named one. The margin is by how much the next candidate with another answer, not tied, is
-further away [`naming`].
+beforehand; otherwise the answer is "none of these". A candidate with a parameter fitted to the subject is named only if
+it is nearer than all others by the factor `EARNED`, and by more than `SETTLED`. Candidates within `TIE` of the named
+one are tied with it. The margin is how much further away the next candidate with another answer is [`naming`].
 """
 
 from dataclasses import asdict, dataclass
@@ -19,19 +18,19 @@ __all__ = ["THRESHOLD", "Verdict", "by_label", "name"]
 THRESHOLD = 0.02  # of the zero predictor's loss
 TIE = THRESHOLD / 10
 EARNED = 4.0
-SETTLED = 1e-4  # what a run that counts as settled may still be away from its end; no fitted number is needed for it
-ROUNDING = 1e-9  # nearer than this all are equal, and the simplest is named
-FITTED = 5  # candidates of this order and beyond have a number fitted to the subject
+SETTLED = 1e-4  # a settled run may still be this far from its limit, without any fitted parameter
+ROUNDING = 1e-9  # differences below this do not count, and the simplest candidate is named
+FITTED = 5  # candidates of this order or higher have a parameter fitted to the subject
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which algorithm a snapshot runs."""
+    """The algorithm that a snapshot implements."""
 
     algorithm: str  # zero, pcr, least_squares, ridge, gd, in_weight or none
     components: tuple[int, ...]  # eigenvectors learned, from 1
-    label: str  # the nearest candidate in words, named or not
-    key: str  # the same in the table of distances
+    label: str  # the nearest candidate, named or not
+    key: str  # its key in the table of entries
     distance: float
     margin: float
     runner_up: str
@@ -41,6 +40,7 @@ class Verdict:
     parameter_name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -49,12 +49,12 @@ class Verdict:
         fitted = f" ({self.parameter_name} {self.parameter:.3g})" if self.parameter is not None else ""
         others = [label for label in self.ties if label != self.label]
         tied = f"; tied with {', '.join(others)}" if others else ""
-        next_one = f"margin {self.margin:.2g} to {self.runner_up}"
-        return f"{self.label}{fitted}, distance {self.distance:.2g}, {next_one}{tied}"
+        margin = f"margin {self.margin:.2g} to {self.runner_up}"
+        return f"{self.label}{fitted}, distance {self.distance:.2g}, {margin}{tied}"
 
 
 class Choice(NamedTuple):
-    """A candidate as it stands before one snapshot."""
+    """A candidate and its distance to one snapshot."""
 
     label: str
     key: str
@@ -65,31 +65,32 @@ class Choice(NamedTuple):
 
     @property
     def answer(self) -> tuple[str, tuple[int, ...]]:
+        """Algorithm and components."""
         return self.family, self.components
 
 
 def by_label(entries: dict[str, Entry], sets: Sets, t: int) -> dict[str, Choice]:
-    """Every candidate once; a set of components that training would not learn first has a label of its own."""
-    found = {}
+    """Every candidate once, by label; sets other than the leading components are labelled by their members."""
+    choices = {}
     for key, entry in entries.items():
         label = key
         if key.startswith("pcr set"):
             mask, order = (sets.shrunk, sets.order) if key.endswith("shrunk") else (sets.ideal, np.arange(sets.size))
             chosen = np.flatnonzero(mask[t])
             if set(chosen) == set(order[: len(chosen)]):
-                continue  # the leading components: listed already
+                continue  # the leading components are in the list already
             label = f"pcr {{{','.join(str(i + 1) for i in chosen)}}}" + key.removeprefix("pcr set")
-        has = components(key, sets, t)
-        found[label] = Choice(label, key, entry.family, entry.order, has, float(entry.distance[t]))
-    return found
+        distance = float(entry.distance[t])
+        choices[label] = Choice(label, key, entry.family, entry.order, components(key, sets, t), distance)
+    return choices
 
 
 def name(entries: dict[str, Entry], sets: Sets, t: int) -> Verdict:
     """The verdict on one snapshot [`naming`]."""
-    found = by_label(entries, sets, t)
-    best = chosen(list(found.values()))
+    choices = list(by_label(entries, sets, t).values())
+    best = chosen(choices)
     accepted = best.distance <= THRESHOLD
-    nearest_first = sorted(found.values(), key=lambda one: one.distance)
+    nearest_first = sorted(choices, key=lambda one: one.distance)
     ties = [one for one in nearest_first if one.distance <= best.distance + TIE and comparable(one, best)]
     others = [one for one in nearest_first if one not in ties and one.answer != best.answer and comparable(one, best)]
     runner_up = others[0] if others else best
@@ -109,27 +110,28 @@ def name(entries: dict[str, Entry], sets: Sets, t: int) -> Verdict:
     )
 
 
-def chosen(found: list[Choice]) -> Choice:
-    """The nearest, unless it is a fitted one that has not earned it."""
-    plain = nearest([one for one in found if one.order < FITTED])
-    fitted = nearest([one for one in found if one.order >= FITTED])
-    allowed = TIE if plain.key == "zero" else SETTLED  # what is fitted can always shrink to nothing
+def chosen(choices: list[Choice]) -> Choice:
+    """The nearest candidate, unless it is a fitted one that is not near enough to be preferred."""
+    plain = nearest([one for one in choices if one.order < FITTED])
+    fitted = nearest([one for one in choices if one.order >= FITTED])
+    allowed = TIE if plain.key == "zero" else SETTLED  # a fitted candidate can always shrink to zero
     unearned = plain.distance <= min(EARNED * fitted.distance + allowed, THRESHOLD)
     return plain if unearned or plain.distance <= fitted.distance else fitted
 
 
-def nearest(found: list[Choice]) -> Choice:
-    least = min(one.distance for one in found)
-    return min((one for one in found if one.distance <= least + ROUNDING), key=lambda one: (one.order, one.distance))
+def nearest(choices: list[Choice]) -> Choice:
+    """The simplest of the nearest candidates."""
+    least = min(one.distance for one in choices)
+    return min((one for one in choices if one.distance <= least + ROUNDING), key=lambda one: (one.order, one.distance))
 
 
 def comparable(one: Choice, best: Choice) -> bool:
-    """Fitted candidates say nothing beside zero, which all of them contain."""
+    """Whether a candidate counts beside the best one: zero is a special case of every fitted candidate."""
     return best.key != "zero" or one.order < FITTED
 
 
 def components(key: str, sets: Sets, t: int) -> tuple[int, ...]:
-    """Those of the named set; for what is not a set, those at more than half strength."""
+    """The components of a named set; for other candidates those above half their strength."""
     chosen = np.flatnonzero(sets.shrunk[t])
     if key.startswith(("zero", "least squares")):
         chosen = np.arange(0 if key == "zero" else sets.size)

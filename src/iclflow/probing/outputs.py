@@ -1,10 +1,10 @@
-r"""What a subject predicts, and the matrix in it.
+r"""The predictions of a subject, and its effective matrix.
 
 $$\hat y_o = \nu\sum_{abc}\Theta_o[a,b,c]\,S_{ab}\,x_c,\qquad
   A = \tfrac1O\sum_o\big(\Theta_o[y_o, \cdot, \cdot] + \Theta_o[\cdot, y_o, \cdot]\big)$$
 
-for a linear model: $A$ is all that multiplies $\beta_ox_q'$ on the way to label $o$ [`effective-matrix`]. For all
-others, and for functions, $A$ is the best linear fit of the predictions on $\beta x_q'$.
+for a linear model: $A$ is the matrix that multiplies $\beta_ox_q'$ in the prediction of label $o$ [`effective-matrix`].
+For other models and for functions, $A$ is the best linear fit of the predictions on $\beta x_q'$.
 """
 
 from collections.abc import Callable
@@ -19,20 +19,20 @@ from iclflow.config import Task
 from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import coefficients, effective_matrix, is_reduced
-from iclflow.probing.contexts import Contexts
-from iclflow.probing.scene import unit
+from iclflow.probing.contexts import Contexts, Predictions
+from iclflow.probing.setting import unit
 from iclflow.probing.subject import Predictor, Subject
 from iclflow.system.memory import require
 from iclflow.system.precision import double_precision
 
 __all__ = ["Outputs", "fitted_matrix", "outputs", "predictions"]
 
-BATCH = 2048  # sequences that a function is asked about at once
+BATCH = 2048  # sequences that a function receives at once
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Of every snapshot: predictions on the sample and the effective matrix; `reduced` if that is all there is."""
+    """Predictions and effective matrix of every snapshot; `reduced` if the predictions are beta' A x_q exactly."""
 
     predictions: Float[np.ndarray, "T P O"]
     matrices: Float[np.ndarray, "T D D"]
@@ -40,22 +40,22 @@ class Outputs:
 
 
 def outputs(subject: Subject, contexts: Contexts) -> Outputs:
-    """Ask a subject about every sequence."""
+    """The outputs of a subject on every sequence."""
     require(8 * subject.count * contexts.target.size * 2, f"predictions of {subject.count} snapshots")
     with np.errstate(over="ignore", invalid="ignore"):
-        found = predictions(subject, contexts)
-        if not np.isfinite(found).all() or np.abs(found).max() > 1e100:
+        guesses = predictions(subject, contexts)
+        if not np.isfinite(guesses).all() or np.abs(guesses).max() > 1e100:
             raise BadInput("weights: are so large, or so wrong, that predictions are not finite numbers")
     if not subject.linear:
-        return Outputs(found, fitted_matrices(found, contexts), reduced=False)
+        return Outputs(guesses, np.stack([fitted_matrix(guess, contexts) for guess in guesses]), reduced=False)
     scale = unit(subject.normalize, contexts.length)
     thetas = all_coefficients(subject)
     matrices = np.stack([scale * effective_matrix(theta, subject.task) for theta in thetas])
-    return Outputs(found, matrices, all(is_reduced(theta, subject.task) for theta in thetas))
+    return Outputs(guesses, matrices, all(is_reduced(theta, subject.task) for theta in thetas))
 
 
 def predictions(subject: Subject, contexts: Contexts) -> Float[np.ndarray, "T P O"]:
-    """Labels of the queries by every snapshot."""
+    """The labels of the queries as every snapshot predicts them."""
     if subject.function is not None:
         return ask(subject.function, contexts)[None]
     assert subject.model is not None
@@ -70,11 +70,12 @@ def predictions(subject: Subject, contexts: Contexts) -> Float[np.ndarray, "T P 
 
 
 def all_coefficients(subject: Subject) -> list[Float[np.ndarray, "O A B D"]]:
+    r"""$\Theta$ of every snapshot of a linear model."""
     assert subject.model is not None
     return [coefficients(subject.model, weights, subject.task) for weights in subject.snapshots]
 
 
-def by_coefficients(theta: Float[np.ndarray, "O A B D"], contexts: Contexts) -> Float[np.ndarray, "P O"]:
+def by_coefficients(theta: Float[np.ndarray, "O A B D"], contexts: Contexts) -> Predictions:
     r"""$\sum_{abc}\Theta_o[a,b,c]\,(S_{ab}/N)\,x_c$, with the query in $S$."""
     x, outputs = contexts.query, theta.shape[0]
     if theta.shape[1] == outputs:
@@ -86,8 +87,8 @@ def by_coefficients(theta: Float[np.ndarray, "O A B D"], contexts: Contexts) -> 
     return np.stack([np.einsum("pc,pc->p", second.reshape(len(x), -1) @ one, x) for one in flat], axis=1)
 
 
-def by_tokens(model: Model, weights: Weights, contexts: Contexts, task: Task) -> Float[np.ndarray, "P O"]:
-    """The model as it trains, token by token."""
+def by_tokens(model: Model, weights: Weights, contexts: Contexts, task: Task) -> Predictions:
+    """The predictions of the model itself, from all tokens."""
     batch = compiled(model, model.compiled_for(task))
     with double_precision():
         parts = [batch(weights, contexts.tokens[i : i + BATCH]) for i in range(0, len(contexts.tokens), BATCH)]
@@ -96,39 +97,35 @@ def by_tokens(model: Model, weights: Weights, contexts: Contexts, task: Task) ->
 
 @cache
 def compiled(model: Model, task: Task) -> Callable[[Weights, np.ndarray], Any]:
-    """Predictions of a batch; compiled once for all snapshots."""
+    """The predictions of a batch, compiled once for all snapshots."""
     import jax
 
     return jax.jit(jax.vmap(lambda weights, sequence: model.predict(weights, sequence, task), in_axes=(None, 0)))
 
 
-def ask(function: Predictor, contexts: Contexts) -> Float[np.ndarray, "P O"]:
-    """A user's function, in batches; it sees copies, with the query's label 0."""
+def ask(function: Predictor, contexts: Contexts) -> Predictions:
+    """The predictions of a user's function, in batches; it gets copies in which the label of the query is 0."""
     batches = range(0, len(contexts.tokens), BATCH)
     parts = [np.asarray(function(contexts.tokens[i : i + BATCH].copy()), dtype=float) for i in batches]
-    expected = contexts.target[:BATCH].shape
-    if parts[0].shape == expected[:1] and expected[1] == 1:
+    shape = contexts.target[:BATCH].shape
+    if parts[0].shape == shape[:1] and shape[1] == 1:
         parts = [part[:, None] for part in parts]
-    if parts[0].shape != expected:
-        raise BadInput(f"function: returned shape {parts[0].shape} for a batch of sequences, must be {expected}")
+    if parts[0].shape != shape:
+        raise BadInput(f"function: returned shape {parts[0].shape} for a batch of sequences, must be {shape}")
     return np.concatenate(parts)
 
 
-def fitted_matrices(found: Float[np.ndarray, "T P O"], contexts: Contexts) -> Float[np.ndarray, "T D D"]:
-    return np.stack([fitted_matrix(one, contexts) for one in found])
-
-
-def fitted_matrix(found: Float[np.ndarray, "P O"], contexts: Contexts) -> Float[np.ndarray, "D D"]:
+def fitted_matrix(guess: Predictions, contexts: Contexts) -> Float[np.ndarray, "D D"]:
     r"""The $A$ for which $\beta'Ax_q$ is nearest to the predictions on the sample.
 
-    Where its entries are too many for that: $\langle\beta\beta'\rangle^{-1}\langle\hat y\beta x_q'\rangle\langle
+    If $A$ has too many entries for such a fit: $\langle\beta\beta'\rangle^{-1}\langle\hat y\beta x_q'\rangle\langle
     x_qx_q'\rangle^{-1}$, the same up to sampling noise because the query does not depend on its context.
     """
     dim = contexts.query.shape[1]
-    if found.size < 4 * dim**2:
+    if guess.size < 4 * dim**2:
         beta, x = contexts.beta.reshape(-1, dim), contexts.query
-        cross = np.einsum("po,poi,pj->ij", found, contexts.beta, x, optimize=True) / found.size
+        cross = np.einsum("po,poi,pj->ij", guess, contexts.beta, x, optimize=True) / guess.size
         return np.linalg.solve(beta.T @ beta / len(beta), np.linalg.solve(x.T @ x / len(x), cross.T).T)
-    require(8 * found.size * dim**2 * 2, f"a linear fit with {dim**2} coefficients")
+    require(8 * guess.size * dim**2 * 2, f"a linear fit with {dim**2} coefficients")
     features = (contexts.beta[..., :, None] * contexts.query[:, None, None, :]).reshape(-1, dim**2)
-    return np.linalg.lstsq(features, found.reshape(-1), rcond=None)[0].reshape(dim, dim)
+    return np.linalg.lstsq(features, guess.reshape(-1), rcond=None)[0].reshape(dim, dim)

@@ -1,6 +1,7 @@
-"""What a probe found: names along training, and the last snapshot in detail."""
+"""The result of a probe: algorithms along training, and the last snapshot in detail."""
 
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ __all__ = ["Probe"]
 
 @dataclass(frozen=True)
 class Probe:
-    """One subject, probed. Components count from 1, in falling order of the tokens' eigenvalues."""
+    """The probe of one subject; components count from 1, in falling order of the eigenvalues of the tokens."""
 
     subject: str
-    task: Task  # the one whose population the candidates belong to
+    task: Task  # the task whose population defines the candidates
     model: Model | None
     time: Float[np.ndarray, " T"] | None
     steps: Float[np.ndarray, " T"] | None
@@ -35,55 +36,63 @@ class Probe:
     vector_blocks: dict[str, float]
     off_distribution: tuple[Shift, ...]
     sequences: int
-    sampling_error: float  # standard error of a sampled distance as large as the threshold
-    exact: bool  # distances between matrices from the population, not from the sample
+    sampling_error: float  # standard error of a sampled distance at the threshold
+    exact: bool  # whether distances between matrices are those of the population, not of the sample
 
     @property
     def last(self) -> Verdict:
+        """The verdict on the last snapshot."""
         return self.verdicts[-1]
 
     @property
     def algorithm(self) -> str:
+        """The algorithm of the last snapshot: zero, pcr, least_squares, ridge, gd, in_weight or none."""
         return self.last.algorithm
 
     @property
     def components(self) -> tuple[int, ...]:
+        """The components that the last snapshot has learned."""
         return self.last.components
 
     @property
     def distances(self) -> dict[str, float]:
-        """Of the last snapshot to every candidate, nearest first."""
-        found = by_label(self.entries, self.gains.sets, len(self.verdicts) - 1)
-        return {label: found[label].distance for label in sorted(found, key=lambda one: found[one].distance)}
+        """The distance of the last snapshot to every candidate, nearest first."""
+        choices = by_label(self.entries, self.gains.sets, len(self.verdicts) - 1)
+        return {one.label: one.distance for one in sorted(choices.values(), key=lambda one: one.distance)}
 
     @property
     def clock(self) -> Float[np.ndarray, " T"]:
-        """t/tau where there is one, else steps, else the number of the snapshot."""
+        """The times t/tau if they are known, else the steps, else the numbers of the snapshots."""
         if self.time is not None:
             return self.time
         return self.steps if self.steps is not None else np.arange(len(self.verdicts), dtype=float)
 
     def at(self, time: float) -> Verdict:
-        """The verdict on the snapshot nearest to a time."""
+        """Find the verdict on the snapshot nearest to a time.
+
+        Args:
+            time: a time in the units of `clock`.
+
+        Returns:
+            The verdict.
+        """
         return self.verdicts[int(np.argmin(np.abs(self.clock - time)))]
 
     def phases(self) -> list[tuple[float, float, Verdict]]:
-        """Stretches with one algorithm and the same components: first time, last time, nearest verdict."""
-        found: list[tuple[float, float, Verdict]] = []
-        for when, verdict in zip(self.clock, self.verdicts, strict=True):
-            same = found and (found[-1][2].algorithm, found[-1][2].components) == (
-                verdict.algorithm,
-                verdict.components,
-            )
-            if same:
-                first, _, best = found[-1]
-                found[-1] = (first, float(when), min(best, verdict, key=lambda v: v.distance))
-            else:
-                found.append((float(when), float(when), verdict))
-        return found
+        """Divide training into phases with the same algorithm and components.
+
+        Returns:
+            For every phase its first time, its last time and its verdict with the smallest distance.
+        """
+        phases = []
+        clock = zip(self.clock.tolist(), self.verdicts, strict=True)
+        for _, group in groupby(clock, key=lambda pair: (pair[1].algorithm, pair[1].components)):
+            times, verdicts = zip(*group, strict=True)
+            phases.append((times[0], times[-1], min(verdicts, key=lambda verdict: verdict.distance)))
+        return phases
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all measurements, ready for JSON."""
         gains, last = self.gains, self.last
         numbers = lambda array: None if array is None else np.asarray(array).tolist()
         return {
@@ -136,7 +145,7 @@ class Probe:
 
 
 def path_of(entry: Entry) -> dict[str, list[float]]:
-    """Every value that was tried, in rising order, and the distance with it."""
+    """All parameter values that were tried, in rising order, and the distance with each."""
     assert entry.path is not None
     values, distances = entry.path
     order = np.argsort(values)
@@ -144,4 +153,5 @@ def path_of(entry: Entry) -> dict[str, list[float]]:
 
 
 def plain(value: Any) -> Any:
+    """A value as JSON can store it."""
     return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""What is probed: weights along training, or at one time, or any function from sequences to predictions."""
+"""The subject of a probe: weights, at one time or along training, or any function from sequences to predictions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,39 +20,40 @@ from iclflow.results.weights import TO_PROBE, GivenWeights, checkpoint_files, re
 
 __all__ = ["Predictor", "Subject", "from_run", "read_subject"]
 
-Predictor = Callable[[Float[np.ndarray, "P N+1 E"]], Float[np.ndarray, "P O"]]
+Predictor = Callable[[Float[np.ndarray, "P tokens E"]], Float[np.ndarray, "P O"]]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Snapshots of one model, or a function; `data` are sequences of its own to be asked about."""
+    """Snapshots of one model, or a function; `data` are sequences to probe on instead of those of the task."""
 
     name: str
     task: Task
     model: Model | None
     snapshots: tuple[Weights, ...]
-    time: Float[np.ndarray, " T"] | None = None  # t/tau, where there is a clock
+    time: Float[np.ndarray, " T"] | None = None  # t/tau, if it is known
     steps: Float[np.ndarray, " T"] | None = None
     function: Predictor | None = None
     data: Given | None = None
 
     @property
     def count(self) -> int:
+        """The number of snapshots; a function counts as one."""
         return len(self.snapshots) if self.function is None else 1
 
     @property
     def normalize(self) -> str:
-        """The scale in front of attention, as training takes it."""
+        """The normaliser of attention, as in training."""
         return self.task.normalize or "context" if self.model is None else self.model.normalize(self.task)
 
     @property
     def linear(self) -> bool:
-        """Whether the predictions have coefficients that can be read off the weights."""
+        """Whether the predictions are linear in coefficients that follow from the weights."""
         return self.model is not None and self.model.linear
 
 
 def read_subject(source: Any, task: Task | None, model: Model | None, data: Any) -> Subject:
-    """One subject from all that `icl.probe` takes besides runs."""
+    """The subject for any source of `icl.probe` other than a run."""
     if callable(source):
         given, task = sequences(data, task)
         return Subject(getattr(source, "__name__", "a function"), task, None, (), function=source, data=given)
@@ -68,7 +69,7 @@ def read_subject(source: Any, task: Task | None, model: Model | None, data: Any)
 
 
 def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: str) -> Subject:
-    """Every kept snapshot of a run of one seed, on the run's own task and sequences unless others are given."""
+    """All snapshots of a run of one seed, on the task and sequences of the run unless others are given."""
     if model is not None and model != run.model:
         raise BadInput("model: a run brings its own")
     given = None
@@ -92,7 +93,7 @@ def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: 
 def from_files(
     name: str, files: list[GivenWeights], steps: list[int] | None, task: Task | None, model: Model | None, data: Any
 ) -> Subject:
-    """Weights from memory or disk; a file that also holds sequences is probed on them unless a task is described."""
+    """Weights from memory or disk; sequences in the same file are used unless the task describes its own data."""
     described = task is not None and bool(
         task.model_fields_set & {"spectrum", "basis", "task_spectrum", "icl_fraction"}
     )
@@ -107,6 +108,7 @@ def from_files(
 
 
 def sequences(data: Any, task: Task | None) -> tuple[Given | None, Task]:
+    """The user's own sequences, if there are any, and a task of their sizes."""
     if data is None:
         return None, task or Task()
     own, task = read_own_data(data, task)

@@ -1,4 +1,4 @@
-"""A probe for the terminal."""
+"""A probe as a table for the terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ NEAREST = 8  # candidates shown
 
 
 def table(probe: "Probe") -> str:
-    """The verdict first, then what it rests on."""
+    """The verdict first, then the measurements behind it."""
     parts = [verdict(probe), distances(probe), components(probe), heads(probe), fixed_point(probe), shifts(probe)]
     if len(probe.verdicts) > 1:
         parts.insert(1, phases(probe))
@@ -19,6 +19,7 @@ def table(probe: "Probe") -> str:
 
 
 def shown(components: tuple[int, ...]) -> str:
+    """A set in braces."""
     return "{" + ",".join(map(str, components)) + "}"
 
 
@@ -59,35 +60,34 @@ def components(probe: "Probe") -> list[str]:
 
 
 def heads(probe: "Probe") -> list[str]:
-    found = probe.heads
-    if found is None:
+    measured = probe.heads
+    if measured is None:
         return []
-    names = "value     |U|        " if found.query is None else "value     |key|     |query|"
+    names = "value     |U|        " if measured.query is None else "value     |key|     |query|"
     lines = [f"  head  {names}    balance   carries   alignment with each component"]
-    for h in range(len(found.value)):
-        norms = f"{found.value[h]:9.3g} {found.key[h]:9.3g}" + (
-            "" if found.query is None else f" {found.query[h]:9.3g}"
-        )
-        held = shown(tuple(d + 1 for d, head in enumerate(found.carrier) if head == h))
-        aligned = " ".join(f"{a:6.2f}" for a in found.alignment[h])
-        lines.append(f"  {h:4d} {norms} {found.balance[h]:10.2e}   {held:<8s} {aligned}")
+    for h in range(len(measured.value)):
+        norms = f"{measured.value[h]:9.3g} {measured.key[h]:9.3g}"
+        norms += "" if measured.query is None else f" {measured.query[h]:9.3g}"
+        carried = shown(tuple(d + 1 for d, head in enumerate(measured.carrier) if head == h))
+        aligned = " ".join(f"{a:6.2f}" for a in measured.alignment[h])
+        lines.append(f"  {h:4d} {norms} {measured.balance[h]:10.2e}   {carried:<8s} {aligned}")
     blocks = ", ".join(f"{name} {size:.2g}" for name, size in probe.vector_blocks.items())
     return lines + ([f"  blocks that theory keeps at zero, relative to the rest: {blocks}"] if blocks else [])
 
 
 def fixed_point(probe: "Probe") -> list[str]:
-    found = probe.fixed_points
-    own = "" if found.of_this_model or probe.model is None else " (this model does not rest there)"
-    lines = [f"  nearest fixed point {shown(found.nearest)}, distance {found.distance:.2g}{own}"]
-    if found.conditions is not None:
-        c = found.conditions
+    point = probe.fixed_points
+    own = "" if point.of_this_model or probe.model is None else " (not a fixed point of this model)"
+    lines = [f"  nearest fixed point {shown(point.nearest)}, distance {point.distance:.2g}{own}"]
+    if point.conditions is not None:
+        c = point.conditions
         lines.append(
             f"    C1 {c['C1']:.2g}, C2 {c['C2']:.2g}, C3 {c['C3']:.2g}: {'hold' if c['hold'] else 'do not hold'} to 1%"
         )
-    if found.index is not None:
-        rate = f", fastest at rate {found.fastest_escape:.3g}" if found.fastest_escape else ""
-        lines.append(f"    directions of negative curvature there: {found.index}{rate}")
-    return lines + ([f"    {found.note}"] if found.note else [])
+    if point.index is not None:
+        rate = f", fastest at rate {point.fastest_escape:.3g}" if point.fastest_escape else ""
+        lines.append(f"    directions of negative curvature there: {point.index}{rate}")
+    return lines + ([f"    {point.note}"] if point.note else [])
 
 
 def shifts(probe: "Probe") -> list[str]:

@@ -1,4 +1,4 @@
-"""The verb: from weights, runs or functions to a named algorithm."""
+"""`icl.probe`: from weights, runs or functions to the name of an algorithm."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from iclflow.probing.naming import THRESHOLD, name
 from iclflow.probing.off_distribution import off_distribution
 from iclflow.probing.outputs import outputs
 from iclflow.probing.result import Probe
-from iclflow.probing.scene import scene_of
+from iclflow.probing.setting import setting_of
 from iclflow.probing.subject import Subject, from_run, read_subject
 from iclflow.results.loading import is_run, load_run
 from iclflow.results.run import Run
@@ -26,21 +26,27 @@ __all__ = ["probe"]
 def probe(
     source: Any, task: Task | None = None, *, model: Model | None = None, data: Any = None, shifts: bool = True
 ) -> Probe | list[Probe]:
-    """Which algorithm do these weights run in context? A list for a run of several seeds.
+    """Name the algorithm that weights implement in context.
 
     Args:
         source: a `Run`, a run directory, a weight file `FILE[:PREFIX]` (safetensors or npz, also under the names of
             the public code), a folder of checkpoints, named arrays, or a function from sequences (P, N+1, D+O), the
             query last with its label 0, to predictions (P, O).
-        task: what to probe on; a run brings its own.
-        model: only needed to say `softmax=True` of bare weights.
+        task: the task to probe on; by default that of the run.
+        model: only needed for weights without a run, to set `softmax=True`.
         data: your own sequences to probe on, an array or an `.npz` file.
-        shifts: also ask about sequences that differ from the task.
+        shifts: also measure the loss on sequences that differ from the task.
+
+    Returns:
+        The probe, or a list with one probe per seed for a run of several seeds.
+
+    Raises:
+        BadInput: if the weights cannot be read, do not fit the task, or give predictions that are not finite.
 
     >>> import iclflow as icl
     >>> task = icl.Task(dim=3, context=20)
-    >>> found = icl.probe(lambda sequences: 0 * sequences[:, -1, -1:], task, shifts=False)
-    >>> found.algorithm, found.components
+    >>> result = icl.probe(lambda sequences: 0 * sequences[:, -1, -1:], task, shifts=False)
+    >>> result.algorithm, result.components
     ('zero', ())
     """
     name = "run" if isinstance(source, Run) else str(source)
@@ -56,30 +62,30 @@ def probe(
 
 def probe_one(subject: Subject, shifts: bool) -> Probe:
     """All measurements of one subject."""
-    scene = scene_of(subject)
-    found = outputs(subject, scene.contexts)
-    components = gains(scene, found.matrices)
-    entries = measure(scene, found, components.sets)
+    setting = setting_of(subject)
+    own = outputs(subject, setting.contexts)
+    components = gains(setting, own.matrices)
+    entries = measure(setting, own, components.sets)
     verdicts = tuple(name(entries, components.sets, t) for t in range(subject.count))
-    own = form(scene, found, scene.directions.left, scene.directions.right)
     last = subject.snapshots[-1] if subject.snapshots else {}
-    model, task, d = subject.model, subject.task, scene.directions
-    squares = scene.contexts.target**2
+    model, task, d = subject.model, subject.task, setting.directions
+    distances = form(setting, own, d.left, d.right)
+    squares = setting.contexts.target**2
     error = squares.std() / squares.mean() / np.sqrt(squares.size)
     return Probe(
         subject=subject.name,
-        task=scene.reference,
+        task=setting.reference,
         model=model,
         time=subject.time,
         steps=subject.steps,
         verdicts=verdicts,
         gains=components,
         entries=entries,
-        fixed_points=fixed_points(task, model, d, own, scene.strength, last),
+        fixed_points=fixed_points(task, model, d, distances, setting.strength, last),
         heads=heads(task, model, d, last) if model is not None and model.offers("reduced") else None,
         vector_blocks={} if model is None else vector_blocks(task, model, last),
-        off_distribution=off_distribution(subject, scene, found, verdicts[-1], entries) if shifts else (),
-        sequences=len(scene.contexts.query),
+        off_distribution=off_distribution(subject, setting, own, verdicts[-1], entries) if shifts else (),
+        sequences=len(setting.contexts.query),
         sampling_error=float(THRESHOLD * error),
-        exact=scene.closed is not None and found.reduced,
+        exact=setting.closed is not None and own.reduced,
     )

@@ -1,1 +1,1 @@
-"""What training leaves: a `Run` in memory and on disk, and files of weights."""
+"""The results of training: a `Run` in memory and on disk, and files of weights."""

@@ -14,12 +14,12 @@ from iclflow.versions import versions
 __all__ = ["finite_or_none", "gather", "joined"]
 
 WORST_FIRST = ("failed", "diverged", "unstable", "max_steps", "ok")
-SUMMARY = ("status", "why", "final_loss", "steps_done", "seconds")  # of one seed; whatever else is there is detail
-MOST_MOMENTS = 2**29  # bytes: of more seeds than fit in here no moments are kept
+SUMMARY = ("status", "why", "final_loss", "steps_done", "seconds")  # of one seed; all other entries are its detail
+MOST_MOMENTS = 2**29  # bytes; no moments are kept if those of all seeds take more
 
 
 def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> Run:
-    """Line seeds up along a new axis; shorter ones are padded with NaN. One seed has no such axis."""
+    """All seeds along a new axis `seed`, with shorter curves filled up with NaN; a single seed has no such axis."""
     single, first = len(outcomes) == 1, outcomes[0]
     seeds = {} if single else {"seed": [o.seed for o in outcomes]}
     axis = tuple(seeds)
@@ -50,25 +50,27 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
 
 
 def gather_moments(outcomes: list[Outcome]) -> xr.Dataset | None:
-    """The label moments of all seeds: once where they share their data."""
-    found = [o.moments for o in outcomes if o.moments is not None]
-    if not found:
+    """The label moments of all seeds, stored once if the seeds share their data."""
+    kept = [o.moments for o in outcomes if o.moments is not None]
+    if not kept:
         return None
-    if all(moments is found[0] for moments in found):
-        return moments_dataset(found[:1]).isel(seed=0)
-    if len(found) * found[0].left.nbytes > MOST_MOMENTS:
+    if all(moments is kept[0] for moments in kept):
+        return moments_dataset(kept[:1]).isel(seed=0)
+    if len(kept) * kept[0].left.nbytes > MOST_MOMENTS:
         return None
-    return moments_dataset(found).assign_coords(seed=[o.seed for o in outcomes])
+    return moments_dataset(kept).assign_coords(seed=[o.seed for o in outcomes])
 
 
-def moments_dataset(found: list[Moments]) -> xr.Dataset:
+def moments_dataset(moments: list[Moments]) -> xr.Dataset:
+    """Dense moments along a new axis `seed`."""
     dims = {"left": ("feature", "feature_"), "cross": ("output", "feature"), "power": ()}
     return xr.Dataset(
-        {name: (("seed", *d), np.stack([np.asarray(getattr(m, name)) for m in found])) for name, d in dims.items()}
+        {name: (("seed", *d), np.stack([np.asarray(getattr(m, name)) for m in moments])) for name, d in dims.items()}
     )
 
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
+    """The content of summary.json, without the digests of files; `runs` has one entry per seed."""
     runs = [
         {
             "status": o.status,
@@ -93,36 +95,37 @@ def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shar
     }
 
 
-def finite_or_none(value: float) -> float | None:
-    """A number that JSON can hold."""
+def finite_or_none(value: float | np.floating) -> float | None:
+    """The number, or `None` for NaN and infinity, which JSON cannot hold."""
     return float(value) if np.isfinite(value) else None
 
 
 def stack_padded(arrays: list[np.ndarray]) -> np.ndarray:
-    """Stack along a new first axis; shorter arrays are filled up with NaN."""
+    """The arrays along a new first axis, shorter ones filled up with NaN."""
     longest = max(len(a) for a in arrays)
     return np.stack(
         [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1), constant_values=np.nan) for a in arrays]
     )
 
 
-def joined(whole: Run, pieces: list[tuple[Run, Run]]) -> Run:
-    """Earlier and later parts of every seed as one run; they share the point where one stopped and one began."""
-    outcomes = [join(earlier, later, seed) for (earlier, later), seed in zip(pieces, whole.seeds, strict=True)]
+def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
+    """The earlier and the later run of every seed as one; the last point of one is the first point of the other."""
+    outcomes = [join(earlier, later, seed) for (earlier, later), seed in zip(pieces, resumed.seeds, strict=True)]
     first = outcomes[0]
-    if whole.summary["engine"] == "flow":
+    if resumed.summary["engine"] == "flow":
         settings = {"time": first.times[-1]}
     else:
         settings = {"steps": len(first.losses) - 1, "lr": first.detail["lr"]}
-    experiment = whole.experiment.replace(training=whole.training.replace(**settings))
+    experiment = resumed.experiment.replace(training=resumed.training.replace(**settings))
     shared = {name: pieces[0][1].summary[name] for name in ("engine_reason", "warnings", "data_sha256")}
-    shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in whole.curves]}
-    run = gather(experiment, outcomes, whole.summary["engine"], shared)
-    run.moments, run.own = whole.moments, whole.own
+    shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in resumed.curves]}
+    run = gather(experiment, outcomes, resumed.summary["engine"], shared)
+    run.moments, run.own = resumed.moments, resumed.own
     return run
 
 
 def join(earlier: Run, later: Run, seed: int) -> Outcome:
+    """Two consecutive runs of one seed as one outcome."""
     names = [name for name in CURVES if name in earlier.curves]
     losses = [np.stack([run.curves[name].values for name in names], axis=1) for run in (earlier, later)]
     cut = earlier.curves.sizes["step"] - 1

@@ -1,4 +1,4 @@
-"""A run read back from its directory without loss. Opening a file never imports a user's code."""
+"""Reading a run back from its directory without loss. Opening a run never imports the user's code."""
 
 import json
 from pathlib import Path
@@ -22,12 +22,19 @@ def is_run(path: str | Path) -> bool:
 
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
-    """Read a run back; any file that is missing or not what was written is an error, never numbers.
+    """Read a run back; a file that is missing or differs from what was written raises an error.
 
     Args:
-        path: the run's directory.
-        model: the class of a model of your own, if its module has not been imported; without it curves and weights
-            still open.
+        path: the directory of the run.
+        model: the class of your own model, if its module has not been imported; without it curves and weights can
+            still be read.
+
+    Returns:
+        The run as it was saved.
+
+    Raises:
+        BadInput: the directory holds no run.
+        DamagedStore: a file is missing or damaged, or was written in another schema.
     """
     path = Path(path)
     if not is_run(path):
@@ -39,20 +46,21 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
         raise DamagedStore(f"{path}/summary.json: is damaged") from None
     if schema != SCHEMA:
         raise DamagedStore(f"{path}: has schema {schema}, this version reads {SCHEMA}")
-    for name, expected in files.items():
-        if not (path / name).is_file() or file_digest(path / name) != expected:
+    for name, digest in files.items():
+        if not (path / name).is_file() or file_digest(path / name) != digest:
             raise DamagedStore(f"{path}/{name}: is missing or damaged")
     curves, weights, moments = (open_group(path / "arrays.zarr", group) for group in GROUPS)
     if curves is None or weights is None:
         raise DamagedStore(f"{path}/arrays.zarr: is missing or damaged")
     tensors = read_tensors(str(path / "weights.safetensors"))
-    initial = {name[8:]: array for name, array in tensors.items() if name.startswith("weights.")}
+    initial = {name.removeprefix("weights."): array for name, array in tensors.items() if name.startswith("weights.")}
     state = path / "optimizer.safetensors"
     optimizer = read_tensors(str(state)) if state.is_file() else {}
     return Run(Experiment.from_file(config, model), curves, weights, initial, summary, optimizer, moments)
 
 
 def open_group(store: Path, group: str) -> xr.Dataset | None:
+    """One group of arrays, loaded into memory; `None` if there is no such group."""
     if not (store / group).is_dir():
         return None
     with xr.open_zarr(store, group=group, consolidated=False, chunks=None) as dataset:

@@ -1,4 +1,4 @@
-"""The user's own sequences that a run was trained on, again."""
+"""The user's own sequences that a run was trained on, read again."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["same_data"]
 
 
 def same_data(run: Run, given: Any = None) -> OwnData | None:
-    """From memory, from what is given, or from the file; checked by their digest. `None` for sampled sequences."""
+    """The data of a run, from `given`, from memory or from the file, checked by digest; `None` if they were sampled."""
     if run.experiment.data is None:
         return None
     if given is None and run.own is not None:

@@ -1,4 +1,4 @@
-"""Weights under the names of the public PyTorch code, turned into ours.
+"""Weights under the names of the public PyTorch code, converted to ours.
 
 | public | shape | ours |
 | --- | --- | --- |
@@ -6,11 +6,12 @@
 | `kq.weight` | (H E, E) | `key_query[h]`: those rows, transposed |
 | `key.weight`, `query.weight` | (H R, E) | `key[h]`, `query[h]`: rows hR .. (h+1)R |
 
-Heads follow from the value matrix, the rank from the keys. The two layers of the mlp have no settled public names: save
-them as `first` (H, D*D) and `second` (O, H).
+The number of heads follows from the value matrix, the rank from the keys. The two layers of the MLP have no public
+names: save them as `first` (H, D*D) and `second` (O, H).
 """
 
 import numpy as np
+from jaxtyping import Shaped
 
 from iclflow.errors import BadInput
 
@@ -20,11 +21,12 @@ MERGED, SEPARATE = {"value.weight", "kq.weight"}, {"value.weight", "key.weight",
 
 
 def has_public_names(tensors: dict[str, np.ndarray]) -> bool:
+    """Whether the weights carry the names of the public code."""
     return "value.weight" in tensors
 
 
 def from_public_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`value` with `key_query`, or `value`, `key` and `query`, one matrix a head."""
+    """`value` with `key_query`, or `value`, `key` and `query`, with one matrix per head."""
     known = {name for name in tensors if name in MERGED | SEPARATE}
     if known not in (MERGED, SEPARATE):
         names = ", ".join(sorted(known))
@@ -50,13 +52,15 @@ def from_public_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def columns(tensors: dict[str, np.ndarray], name: str) -> int:
+    """The number of columns of a matrix."""
     shape = tensors[name].shape
     if len(shape) != 2 or 0 in shape:
         raise BadInput(f"weights: {name!r} has shape {shape}, must be a matrix (rows of all heads, E)")
     return shape[1]
 
 
-def by_head(tensors: dict[str, np.ndarray], name: str, rows: int, width: int) -> np.ndarray:
+def by_head(tensors: dict[str, np.ndarray], name: str, rows: int, width: int) -> Shaped[np.ndarray, "H R E"]:
+    """The matrices of all heads, with `rows` rows and `width` columns each."""
     array = tensors[name]
     if columns(tensors, name) != width or array.shape[0] % rows:
         raise BadInput(f"weights: {name!r} has shape {array.shape}, must be (H * {rows}, {width})")

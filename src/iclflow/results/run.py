@@ -1,4 +1,4 @@
-"""What training leaves: curves and weights with names, and all that is needed to make them again.
+"""The result of training: labelled curves and weights, and everything that is needed to reproduce them.
 
 | attribute | what it is |
 | --- | --- |
@@ -7,8 +7,8 @@
 | `weights` | Dataset of the weights at the recorded times, dimension `record`, coordinates `step` and `time` |
 | `initial_weights`, `final_weights` | plain dictionaries of arrays |
 | `moments` | Dataset of the label moments of the sample that was trained on, or `None` on the population |
-| `task`, `model`, `training`, `config` | what was asked |
-| `status`, `summary` | how it ended |
+| `task`, `model`, `training`, `config` | the settings |
+| `status`, `summary` | how the run ended |
 """
 
 import csv
@@ -50,30 +50,36 @@ class Run:
         self.experiment, self.curves, self.weights = experiment, curves, weights
         self.initial_weights, self.summary = initial_weights, summary
         self.optimizer_state, self.moments = optimizer_state or {}, moments
-        self.own = own  # the user's sequences, as long as they are in memory
+        self.own = own  # the user's own sequences, if they are in memory
 
     @property
     def task(self) -> Task:
+        """The task that was trained on."""
         return self.experiment.task
 
     @property
     def model(self) -> Model:
+        """The model that was trained."""
         return self.experiment.model
 
     @property
     def training(self) -> Training:
+        """The settings of training."""
         return self.experiment.training
 
     @property
     def config(self) -> dict[str, Any]:
+        """All settings in one flat dictionary, as files hold them."""
         return self.experiment.flat()
 
     @property
     def loss(self) -> xr.DataArray:
+        """The training loss at every step."""
         return self.curves["loss"]
 
     @property
     def time(self) -> xr.DataArray:
+        """The time t/tau of every step."""
         return self.curves["time"]
 
     def __getattr__(self, name: str) -> Any:
@@ -85,15 +91,17 @@ class Run:
 
     @property
     def status(self) -> str:
+        """How the run ended; of several seeds, the worst: ok, max_steps, unstable, diverged or failed."""
         return self.summary["status"]
 
     @property
     def seeds(self) -> list[int]:
+        """The seeds, in the order of the axis `seed`."""
         return self.summary["seeds"]
 
     @cached_property
     def final_weights(self) -> Weights:
-        """The last weights of every seed (a padded tail of shorter runs is skipped)."""
+        """The last weights of every seed; NaN after the end of a shorter seed is skipped."""
         if "seed" not in self.weights.dims:
             return {str(name): np.asarray(array[-1]) for name, array in self.weights.items()}
         last = self.weights["time"].notnull().sum("record").values - 1
@@ -103,17 +111,31 @@ class Run:
         }
 
     def snapshots(self) -> Iterator[Weights]:
-        """The weights at every recorded time of a run of one seed."""
+        """The weights of a run of one seed at every recorded time.
+
+        Returns:
+            An iterator over dictionaries of arrays, one per record.
+        """
         arrays = {str(name): array.values for name, array in self.weights.items()}
         return ({name: array[i] for name, array in arrays.items()} for i in range(self.weights.sizes["record"]))
 
     @property
     def reduced(self) -> Reduced:
-        """Value weights and key-query matrices of every head along training; the axis `record` stands in front."""
+        """Value weights and key-query matrices of every head during training, with `record` as the first axis."""
         return self.model.reduced({str(name): array.values for name, array in self.weights.items()}, self.task)
 
     def select(self, seed: int) -> "Run":
-        """The run of one seed alone."""
+        """The run of a single seed.
+
+        Args:
+            seed: one of `seeds`.
+
+        Returns:
+            A run without the axis `seed`; a run of one seed returns itself.
+
+        Raises:
+            ValueError: `seed` is not one of several `seeds`.
+        """
         if "seed" not in self.curves.dims:
             return self
         index = self.seeds.index(seed)
@@ -125,22 +147,22 @@ class Run:
             task=self.task, model=self.model, data=self.experiment.data,
             training=self.training.replace(seed=seed, seeds=1),
         )  # fmt: skip
-        summary = {
-            **self.summary,
-            **self.summary["runs"][index],
-            "seeds": [seed],
-            "runs": [self.summary["runs"][index]],
-        }
+        own = self.summary["runs"][index]
+        summary = {**self.summary, **own, "seeds": [seed], "runs": [own]}
         initial = {name: array[index] for name, array in self.initial_weights.items()}
-        state = {k: array[index] for k, array in self.optimizer_state.items()}
+        state = {name: np.asarray(array[index]) for name, array in self.optimizer_state.items()}
         moments = self.moments
         if moments is not None and "seed" in moments.dims:
             moments = moments.sel(seed=seed, drop=True)
         return Run(experiment, curves, weights, initial, summary, state, moments, self.own)
 
     def first_and_last(self) -> "Run":
-        """The same run with only its first and last weights."""
-        last = self.weights["time"].notnull().sum("record") - 1  # shorter seeds are padded behind their last record
+        """The same run with only its first and last weights.
+
+        Returns:
+            A run whose `weights` have two records.
+        """
+        last = self.weights["time"].notnull().sum("record") - 1  # NaN follows the last record of shorter seeds
         ends = xr.concat([xr.zeros_like(last), last], dim="record")
         weights = self.weights.isel(record=ends)
         return Run(
@@ -149,18 +171,38 @@ class Run:
         )  # fmt: skip
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the run to a directory, all or nothing."""
+        """Write the run to a directory, completely or not at all; `icl.load` reads it back.
+
+        Args:
+            path: the directory.
+            overwrite: replace an existing run.
+
+        Returns:
+            The directory.
+
+        Raises:
+            BadInput: `path` exists, or cannot be written to.
+            NoRoom: the disk is full or fails.
+        """
         return save_run(self, Path(path), overwrite)
 
     def to_npz(self, path: str | Path) -> None:
-        """Curves and weights as plain arrays."""
+        """Write curves, first and last weights and settings to an `.npz` file.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         arrays = {str(name): np.asarray(array) for name, array in self.curves.variables.items()}
         arrays |= {f"weights.{name}": array for name, array in self.initial_weights.items()}
         arrays |= {f"final_weights.{name}": array for name, array in self.final_weights.items()}
-        np.savez(path, config=json.dumps(self.config), **arrays)
+        np.savez(path, allow_pickle=False, config=json.dumps(self.config), **arrays)
 
     def to_csv(self, path: str | Path) -> None:
-        """One row a step (and seed): step, t/tau and the losses."""
+        """Write the curves to a CSV file, one row per step and seed: seed, step, t/tau and the losses.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         names = [name for name in CURVES if name in self.curves]
         with open(path, "w", newline="") as file:
             rows = csv.writer(file)

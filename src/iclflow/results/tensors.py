@@ -1,7 +1,7 @@
-"""Named arrays on disk: safetensors to write, safetensors or npz to read; never a pickle.
+"""Named arrays on disk: written as safetensors, read from safetensors or npz, never from a pickle.
 
-A file is measured before it is read, so that neither a long header nor an archive that unpacks to more than it weighs
-costs memory.
+The size of a file is checked before it is read, so that neither a long header nor an archive that unpacks to far more
+than its own size takes up memory.
 """
 
 import json
@@ -20,13 +20,13 @@ from iclflow.errors import BadInput
 __all__ = ["SUFFIXES", "read_tensors", "refuse_oversized", "write_tensors"]
 
 SUFFIXES = (".safetensors", ".npz")
-LONGEST_HEADER = 16 * 2**20  # bytes; a header with thousands of tensors stays far below
+LONGEST_HEADER = 16 * 2**20  # bytes; the header of a file with thousands of tensors is far shorter
 LONGEST_ARRAY_HEADER = 10_000  # bytes, of an array in an npz file
-MOST_BYTES = 512 * 2**20  # of weights that somebody gives us
+MOST_BYTES = 512 * 2**20  # of weights from a file of the user
 
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
-    """Save arrays; the library silently mangles arrays that are not contiguous, so make them so first."""
+    """Save arrays, made contiguous first, because the library silently mangles arrays that are not."""
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     safetensors.numpy.save_file(contiguous, str(path), metadata)
 
@@ -45,7 +45,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def check_header(path: Path) -> None:
-    """The header's length is the file's first eight bytes: refuse it before anyone allocates it."""
+    """Refuse a header that is too long, before memory is allocated for it, or that is not JSON."""
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -58,7 +58,7 @@ def check_header(path: Path) -> None:
 
 
 def refuse_oversized(path: Path) -> None:
-    """Compare what the file says it unpacks to with what weights may weigh, before unpacking."""
+    """Refuse a file that states a size above `MOST_BYTES`, before it is unpacked."""
     if not path.is_file():
         raise BadInput(f"weights: {str(path)!r} must be an existing file")
     size = path.stat().st_size
@@ -78,7 +78,7 @@ def refuse_oversized(path: Path) -> None:
 
 
 def refuse_false_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """An array must be as large as its header says; the header is short, and names no Python objects."""
+    """Refuse an array whose size differs from that in its header, or whose header is long or names Python objects."""
     with archive.open(entry) as member:
         start = member.read(12)
         major, length = start[6:7], int.from_bytes(start[8:10] if start[6:7] == b"\x01" else start[8:12], "little")

@@ -1,7 +1,7 @@
-"""Weights that somebody gives us: from memory or files, under our names or those of the public code.
+"""Weights from the user: from memory or files, under our names or those of the public code.
 
-`FILE:PREFIX` picks tensors by prefix. With none named, `weights.` is tried for training and `final_weights.` for
-probing, then bare names.
+`FILE:PREFIX` selects tensors by prefix. Without a prefix, `weights.` is tried for training and `final_weights.` for
+probing, then no prefix.
 """
 
 import json
@@ -26,7 +26,7 @@ FROM_META = ("out_dim", "context", "normalize", "prefix_loss")
 
 
 class GivenWeights(NamedTuple):
-    """Weights, what their file says about their task, and the sequences that it may hold beside them."""
+    """Weights, what their file states about the task, and the sequences in the same file, if there are any."""
 
     weights: Weights
     meta: dict[str, Any]
@@ -34,7 +34,7 @@ class GivenWeights(NamedTuple):
 
 
 def read_weights(source: Any, prefixes: tuple[str, ...] = TO_TRAIN) -> GivenWeights:
-    """Named arrays from a mapping, or from `FILE` or `FILE:PREFIX`."""
+    """Weights from a mapping of arrays, from `FILE` or from `FILE:PREFIX`."""
     if isinstance(source, Mapping):
         return GivenWeights(*ours({str(name): np.asarray(array) for name, array in source.items()}, {}), None)
     path, prefix = split_prefix(str(source))
@@ -47,23 +47,24 @@ def read_weights(source: Any, prefixes: tuple[str, ...] = TO_TRAIN) -> GivenWeig
         if any(name in picked for name in marks()) or (prefix is not None and picked):
             weights, meta = ours(picked, read_meta(tensors))
             return GivenWeights(floats_only(weights), meta, own_sequences(tensors))
-    looked = repr(prefix) if prefix is not None else " or ".join(map(repr, prefixes))
-    raise BadInput(f"weights: {str(source)!r} holds no weights ({', '.join(marks())}) under the prefix {looked}")
+    tried = repr(prefix) if prefix is not None else " or ".join(map(repr, prefixes))
+    raise BadInput(f"weights: {str(source)!r} holds no weights ({', '.join(marks())}) under the prefix {tried}")
 
 
 def marks() -> tuple[str, ...]:
-    """One of these names is in every set of weights."""
+    """Names of arrays, at least one of which is in every set of weights."""
     return (*dict.fromkeys(next(iter(model.axes)) for model in KNOWN.values() if model.axes), "value.weight")
 
 
 def ours(picked: Weights, meta: dict[str, Any]) -> tuple[Weights, dict[str, Any]]:
-    """Arrays under our names; the public code has no 1/N in front of attention."""
+    """Weights under our names; the public code has no 1/N in front of attention, so its `normalize` is none."""
     if has_public_names(picked):
         return from_public_names(picked), {"normalize": "none", **meta}
     return picked, meta
 
 
 def split_prefix(source: str) -> tuple[str, str | None]:
+    """`FILE:PREFIX` as its two parts; the prefix is `None` if there is none, or if a file has this very name."""
     path, colon, prefix = source.rpartition(":")
     if colon and not Path(source).exists():
         return path, prefix
@@ -71,7 +72,7 @@ def split_prefix(source: str) -> tuple[str, str | None]:
 
 
 def floats_only(weights: Weights) -> Weights:
-    """A damaged type shows as whole numbers."""
+    """The weights; refuses integers, which are a sign of a damaged type."""
     known = {name for model in KNOWN.values() for name in model.axes}
     for name, array in weights.items():
         if name in known and array.dtype.kind != "f":
@@ -80,7 +81,7 @@ def floats_only(weights: Weights) -> Weights:
 
 
 def read_meta(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What a JSON string `meta` beside the weights says of their task; nothing if there is none."""
+    """What a JSON string `meta` beside the weights states about their task; empty if there is none."""
     try:
         meta = json.loads(str(np.asarray(tensors["meta"])))
     except (KeyError, ValueError, RecursionError):
@@ -89,15 +90,16 @@ def read_meta(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def own_sequences(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The sequences in the same file as the weights, with what belongs to them."""
     if "sequences" not in tensors:
         return None
     return {name: tensors[name] for name in ("sequences", "out_dim", "meta") if name in tensors}
 
 
 def infer_model(weights: Weights, model: Model | None = None) -> Model:
-    """The model that the arrays belong to; a model that was named, and what was said of it, must agree."""
+    """The model that the arrays belong to; a model that was given, and its explicit settings, must agree."""
     if model is not None and not model.axes:
-        return model  # of a user's own class: its shapes are compared later
+        return model  # a user's own class, whose shapes are compared later
     common = {kind: len(set(record.axes) & set(weights)) for kind, record in KNOWN.items() if record.axes}
     best = [kind for kind, count in common.items() if count == max(common.values()) > 0]
     if len(best) != 1:
@@ -118,14 +120,15 @@ def infer_model(weights: Weights, model: Model | None = None) -> Model:
 
 
 def with_sizes(given: GivenWeights, model: Model | None, task: Task | None) -> tuple[Model, Task]:
-    """Model and task of the weights: what was given stands, then what the file says, then what the shapes say."""
+    """Model and task of the weights: from what was given, then from the file, then from the shapes."""
     weights, meta = given.weights, given.meta
     inferred = infer_model(weights, model)
     if model is None and meta.get("softmax") is True and "softmax" in type(inferred).model_fields:
         inferred = inferred.replace(softmax=True)
     task = task or Task()
-    said = {name: meta[name] for name in FROM_META if name in meta and name not in task.model_fields_set}
-    task = task.replace(**said)
+    task = task.replace(
+        **{name: meta[name] for name in FROM_META if name in meta and name not in task.model_fields_set}
+    )
     dim = type(inferred).dim_of(weights, task.out_dim)
     if dim is None:
         return inferred, task
@@ -142,6 +145,6 @@ def checkpoint_files(folder: Path) -> tuple[list[Path], list[int] | None]:
     numbers = [re.findall(r"\d+", path.stem) for path in files]
     if not all(numbers):
         return files, None
-    steps = [int(found[-1]) for found in numbers]
+    steps = [int(digits[-1]) for digits in numbers]
     order = sorted(range(len(files)), key=lambda i: steps[i])
     return [files[i] for i in order], [steps[i] for i in order]

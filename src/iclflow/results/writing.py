@@ -1,9 +1,9 @@
-"""A run as a directory, written all or nothing.
+"""A run as a directory, written completely or not at all.
 
 summary.json          status, config, versions, and a SHA-256 of every other file
 arrays.zarr/          groups `curves` and `weights`, and `moments` where training saw a sample
 weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
-optimizer.safetensors what momentum and Adam remember (absent for plain descent and for the flow)
+optimizer.safetensors the state of momentum and Adam (absent for plain descent and for the flow)
 """
 
 import json
@@ -24,7 +24,7 @@ GROUPS = ("curves", "weights", "moments")
 
 
 def save_run(run: Any, path: Path, overwrite: bool) -> Path:
-    """Write a `Run` into a directory that appears at once or not at all."""
+    """Write a `Run` to a directory that appears at once or not at all."""
     refuse_existing(path, overwrite)
     with written_whole(path) as scratch:
         write_arrays(run, scratch)
@@ -35,11 +35,12 @@ def save_run(run: Any, path: Path, overwrite: bool) -> Path:
 
 
 def write_arrays(run: Any, where: Path) -> None:
+    """Write all arrays of a run, each dataset variable as one chunk."""
     for group in GROUPS:
         dataset = getattr(run, group)
         if dataset is not None:
-            whole = {name: {"chunks": v.shape} for name, v in dataset.variables.items() if v.size and v.ndim}
-            dataset.to_zarr(where / "arrays.zarr", group=group, mode="a", consolidated=False, encoding=whole)
+            one_chunk = {name: {"chunks": v.shape} for name, v in dataset.variables.items() if v.size and v.ndim}
+            dataset.to_zarr(where / "arrays.zarr", group=group, mode="a", consolidated=False, encoding=one_chunk)
     tensors = {f"weights.{name}": array for name, array in run.initial_weights.items()}
     tensors |= {f"final_weights.{name}": array for name, array in run.final_weights.items()}
     write_tensors(where / "weights.safetensors", tensors, {"model": run.config["model"]})
@@ -54,12 +55,12 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Existing results are only replaced when asked, and only if they are a run; a place must be writable."""
+    """Raise `BadInput` if `path` cannot be written to, or exists and is not a run that may be overwritten."""
     if not path.exists():
-        ground = next(parent for parent in path.absolute().parents if parent.exists())
-        if not ground.is_dir() or not os.access(ground, os.W_OK):
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise BadInput(
-                f"out: {str(path)!r} cannot be made: {str(ground)!r} must be a directory that you can write to"
+                f"out: {str(path)!r} cannot be made: {str(parent)!r} must be a directory that you can write to"
             )
         return
     if not overwrite:

@@ -1,21 +1,27 @@
-"""Grids of runs that survive anything: what to run, where it is kept, who computes it, and how it is read back.
+"""Grids of runs that survive crashes: what to run, where results are kept, who computes them, how they are read back.
 
-| file | idea |
+| file | what it holds |
 | --- | --- |
-| `sweep_file` | a TOML file, checked word by word |
+| `sweep_file` | a grid from a TOML file, every name and value of which is checked |
 | `grid` | base settings, axes and seeds as a numbered list of experiments |
-| `estimate` | how many runs, how long, how much memory and disk |
-| `store` | a directory with one chunk a run, committed by a manifest that is written last |
-| `sealed` | small files that know whether they are whole |
-| `lock` | one writer at a time; the kernel takes the lock back from the dead |
-| `work` | one run: compute it and commit it |
+| `estimate` | the number of runs, and the time, memory and disk space that they take |
+| `sweep` | the session: hands out the missing runs, counts them and reports progress |
+| `columns` | the names of what is kept of every run |
 | `quantities` | the numbers kept of a run: drop times, plateau losses, components, a thinned curve |
-| `map_reduce` | moments of huge samples, in fixed blocks that any number of workers may share |
-| `cluster` | reaching a dask scheduler, our own or the user's |
-| `crew` | who computes: this process, local processes, or a cluster |
-| `runner` | the session: what is missing is handed out, counted, and told |
-| `gathered` | all runs as one labelled dataset |
-| `checking` | find what is damaged, redo only that |
+| `results` | all runs as one labelled dataset |
+| `select` | the runs behind each line of a figure |
+| `forecast` | what theory predicts for the runs of a sweep |
+| `load` | opens a run or a sweep |
+| `store/protocol` | the files of a sweep: one chunk per run, committed by a manifest that is written last |
+| `store/manifest` | small JSON files that contain their own digest |
+| `store/check` | finds damaged and missing runs, and computes only these again |
+| `workers/workers` | who computes: this process, local processes, or a cluster |
+| `workers/cluster` | connects to a dask scheduler, our own or the user's |
+| `workers/tasks` | what a worker does: computes one run and commits it |
+| `workers/sharing` | moments and sequences that runs on the same data share |
+| `workers/blocks` | how large samples are split into blocks |
+| `workers/map_reduce` | moments of huge samples, summed in fixed blocks by any number of workers |
+| `workers/signals` | Ctrl-C and SIGTERM stop a session cleanly |
 
-Nothing here imports JAX or dask before every grid point has been checked.
+JAX and dask are imported only after every grid point has been checked.
 """

@@ -1,4 +1,4 @@
-"""What is kept of every run, by name and in order."""
+"""The names of what is kept of every run, in order."""
 
 __all__ = ["CURVES", "SCALARS", "columns"]
 
@@ -7,6 +7,6 @@ SCALARS = ("final_loss", "steps_done", "components", "drops")
 
 
 def columns(slots: int) -> list[str]:
-    """The names of a summary row with room for `slots` drops, between one more plateaus."""
+    """The names of a summary row with room for `slots` drops and the `slots + 1` plateaus around them."""
     drops = [f"drop_time_{i}" for i in range(1, slots + 1)]
     return [*SCALARS, *drops, *(f"plateau_loss_{i}" for i in range(1, slots + 2))]

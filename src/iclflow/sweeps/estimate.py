@@ -1,7 +1,8 @@
-"""What a sweep will take, told before it starts: rough by nature, meant to be right within a factor of a few."""
+"""What a sweep will cost, estimated before it starts; meant to be right within a factor of a few."""
 
 import math
 import random
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from iclflow.units import clock_rate
 
 __all__ = ["Estimate", "estimate", "refuse_if_full"]
 
-UNKNOWN_STEPS, MOST_STEPS = 20_000, 5_000_000  # of descent until it has settled: a guess, and the cap of `train`
-MOST_ASKED = 30  # grid points at which theory is asked
-START = 5.0  # processes, imports, first compilation
-PROCESS = 350 * 2**20  # bytes of a worker before it has any data
+UNKNOWN_STEPS, MOST_STEPS = 2e4, 5e6  # of descent until it has settled: a guess, and the limit of `train`
+MOST_ASKED = 30  # grid points at which theory is evaluated
+START = 5.0  # seconds for processes, imports and the first compilation
+PROCESS = 350 * 2**20  # bytes of a worker without data
 MANIFEST = 3072
 DISK_BLOCK = 4096
 
@@ -43,13 +44,13 @@ class Estimate:
 
 
 def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
-    """What `runs` runs of the grid (all by default) take on so many workers."""
+    """What `runs` runs of the grid (all by default) cost on this number of workers."""
     count = grid.count if runs is None else runs
     points = grid.points_of_grid
     per_point = len(grid.seeds)
     keys = {data_key(e): draw_seconds(e) for e in points}
-    own_seed = [e for e in points if e.training.data_seed is None and not e.population and e.data is None]
-    factor = per_point if own_seed else 1
+    per_seed = any(e.training.data_seed is None and not e.population and e.data is None for e in points)
+    factor = per_point if per_seed else 1
     seconds = (all_seconds(points) + OVERHEAD * len(points)) * per_point + sum(keys.values()) * factor
     memory = max(held_bytes(e) for e in points)
     share = count / grid.count
@@ -63,33 +64,33 @@ def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
 
 
 def all_seconds(points: list[Experiment]) -> float:
-    """Of one run a point; where theory has to be asked, which takes its time, a few of them stand for all."""
+    """The seconds of one run per point. Theory is slow to evaluate, so points that need it are sampled."""
     known = [e for e in points if not needs_theory(e)]
     others = [e for e in points if needs_theory(e)]
-    asked = random.Random(0).sample(others, min(len(others), MOST_ASKED))
-    mean = sum(seconds_of(e) for e in asked) / max(len(asked), 1)
+    sampled = random.Random(0).sample(others, min(len(others), MOST_ASKED))
+    mean = sum(seconds_of(e) for e in sampled) / max(len(sampled), 1)
     return sum(seconds_of(e) for e in known) + mean * len(others)
 
 
 def needs_theory(experiment: Experiment) -> bool:
-    """Descent whose end is not given, and whose pace is."""
+    """Whether a run is descent with a given learning rate but without a given number of steps."""
     training = experiment.training
     return training.steps is None and training.lr is not None and choose(experiment)[0] != "flow"
 
 
 def seconds_of(experiment: Experiment) -> float:
-    return run_seconds(experiment, experiment.training.steps or settling_steps(experiment))
+    return run_seconds(experiment, float(experiment.training.steps or settling_steps(experiment)))
 
 
 def settling_steps(experiment: Experiment) -> float:
-    """Steps until a run of descent has settled, by the time of the last drop; a guess where theory has none."""
-    from iclflow.sweeps.forecast import expected_of  # brings JAX along
+    """Steps until a run of descent has settled, from the time of the last drop; a guess if theory predicts none."""
+    from iclflow.sweeps.forecast import expected_of  # imports JAX
 
-    expected = expected_of(experiment) if needs_theory(experiment) else None
-    if expected is None or len(expected.drop_times) == 0:
+    prediction = expected_of(experiment) if needs_theory(experiment) else None
+    if prediction is None or len(prediction.drop_times) == 0:
         return UNKNOWN_STEPS
-    pace = clock_rate(experiment.task, experiment.model) * (experiment.training.lr or 1.0)
-    steps = expected.end / pace
+    time_per_step = clock_rate(experiment.task, experiment.model) * (experiment.training.lr or 1.0)
+    steps = prediction.end / time_per_step
     return min(max(steps, 1.0), MOST_STEPS) if math.isfinite(steps) else UNKNOWN_STEPS
 
 
@@ -101,16 +102,15 @@ def disk_bytes(grid: Grid, runs: int) -> int:
 
 
 def refuse_if_full(path: Path, needed: int) -> None:
-    """Better now than after an hour."""
-    import shutil
-
-    ground = next(place for place in (path, *path.absolute().parents) if place.exists())
-    free = shutil.disk_usage(ground).free
+    """Raise `NoRoom` before the sweep starts if it will not fit on the disk."""
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
     if needed > free:
-        raise NoRoom(f"out: the sweep needs {size(needed)} in {str(path)!r}, where {size(free)} are free")
+        raise NoRoom(f"out: the sweep needs {size(needed)} in {str(path)!r}, which has {size(free)} free")
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: int | float) -> str:
+    """A time in the unit that suits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -118,7 +118,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def size(count: float) -> str:
+def size(count: int | float) -> str:
+    """A number of bytes in the unit that suits it."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"

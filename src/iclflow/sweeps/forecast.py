@@ -1,4 +1,4 @@
-"""What theory expects of the runs of a sweep, from their settings alone."""
+"""What theory predicts for the runs of a sweep, from their settings alone."""
 
 from functools import cache
 
@@ -13,9 +13,9 @@ __all__ = ["expected_of", "expected_quantity"]
 
 @cache
 def expected_of(experiment: Experiment) -> Prediction | None:
-    """What theory expects of a run, on the population even where its sample is finite.
+    """What theory predicts for a run, on the population even if its sample is finite.
 
-    `None` where there is no theory: for softmax, for a user's own data, for any rule but plain descent.
+    `None` if there is no theory: for softmax, for a user's own data, and for optimizers other than plain descent.
     """
     training = experiment.training
     if experiment.data is not None or training.optimizer != "sgd":
@@ -28,23 +28,26 @@ def expected_of(experiment: Experiment) -> Prediction | None:
         return None
 
 
-def components(experiment: Experiment, found: Prediction) -> int:
-    """Directions that are learned in the end: all at once without a rank, else no more than the heads have room for."""
+def components(experiment: Experiment, prediction: Prediction) -> int:
+    """The number of directions learned in the end: one per drop, up to the number that the heads can hold.
+
+    A model that learns all directions at once holds as many as it can.
+    """
     most = experiment.model.components(experiment.task)
-    return min(len(found.drop_times), most) if experiment.model.one_by_one else most
+    return min(len(prediction.drop_times), most) if experiment.model.one_by_one else most
 
 
 def expected_quantity(experiment: Experiment, name: str, slot: int | None) -> float:
-    """What theory says of one quantity of a run; NaN where it says nothing."""
-    found = expected_of(experiment)
-    if found is None:
+    """The predicted value of one quantity of a run; NaN if theory does not predict it."""
+    prediction = expected_of(experiment)
+    if prediction is None:
         return np.nan
-    known = {
-        "final_loss": found.levels[-1:],
-        "drops": np.array([len(found.drop_times)]),
-        "components": np.array([components(experiment, found)]),
-        "drop_times": found.drop_times,
-        "plateau_losses": found.levels,
+    values = {
+        "final_loss": prediction.levels[-1:],
+        "drops": np.array([len(prediction.drop_times)]),
+        "components": np.array([components(experiment, prediction)]),
+        "drop_times": prediction.drop_times,
+        "plateau_losses": prediction.levels,
     }.get(name, np.array([]))
-    place = slot or 0
-    return float(known[place]) if place < len(known) else np.nan
+    index = slot or 0
+    return float(values[index]) if index < len(values) else np.nan

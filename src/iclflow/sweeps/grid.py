@@ -1,12 +1,12 @@
 """What to run: base settings, axes and seeds as a numbered list of experiments.
 
-Runs are numbered in the order of the axes, the seed fastest. A run's number is its place in the store, and the grid
-alone says what it is.
+Runs are numbered in the order of the axes, with the seed varying fastest. The number of a run is its position in the
+store, and the grid alone determines its settings.
 """
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,10 +27,10 @@ MOST_POINTS = 1_000_000  # grid points, without the seeds
 
 @dataclass(frozen=True)
 class Axis:
-    """Settings that move together; the first one names the dimension."""
+    """Settings that vary together; the first one names the dimension."""
 
     names: tuple[str, ...]
-    values: tuple[tuple[Any, ...], ...]  # one row a position
+    values: tuple[tuple[Any, ...], ...]  # one row per position
 
     @property
     def dimension(self) -> str:
@@ -40,7 +40,7 @@ class Axis:
         return dict(zip(self.names, self.values[position], strict=True))
 
     def coordinate(self, name: str) -> np.ndarray:
-        """The values of one setting along the axis, as numbers where they are numbers and as text elsewhere."""
+        """The values of one setting along the axis: numbers if all of them are numbers, text otherwise."""
         column = [row[self.names.index(name)] for row in self.values]
         if name == "samples":
             column = [math.inf if v == "inf" else v for v in column]
@@ -50,10 +50,10 @@ class Axis:
 
 
 def label(value: Any) -> str:
-    """A value as text: eigenvalues joined by commas, the rows of a matrix by semicolons."""
+    """A value as text: eigenvalues are joined by commas, the rows of a matrix by semicolons."""
     if isinstance(value, list | tuple):
-        deep = bool(value) and isinstance(value[0], list | tuple)
-        return (";" if deep else ",").join(label(v) for v in value)
+        is_matrix = bool(value) and isinstance(value[0], list | tuple)
+        return (";" if is_matrix else ",").join(label(v) for v in value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -68,6 +68,9 @@ class Grid:
     seeds: tuple[int, ...]
     points: int  # values kept of a curve, or ALL_POINTS
     summary: bool  # keep no curves
+    stored: dict[str, Any] | None = field(default=None, compare=False, repr=False)  # `sizes`, as a store keeps them
+    # Sizes and digest of each data file, by its path and the requested `out_dim`; filled as files are read.
+    own_files: dict[tuple[str, int | None], dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -83,20 +86,21 @@ class Grid:
 
     def settings(self, point: int) -> dict[str, Any]:
         """The settings of a grid point (a run without its seed)."""
-        places = np.unravel_index(point, self.shape[:-1]) if self.axes else ()
+        positions = np.unravel_index(point, self.shape[:-1]) if self.axes else ()
         settings = dict(self.base)
-        for axis, place in zip(self.axes, places, strict=True):
-            settings |= axis.settings(int(place))
+        for axis, position in zip(self.axes, positions, strict=True):
+            settings |= axis.settings(int(position))
         return settings
 
     def seed(self, run: int) -> int:
         return self.seeds[run % len(self.seeds)]
 
     def experiment(self, run: int) -> Experiment:
-        """One run, ready for `train`."""
+        """The experiment of one run, ready for `train`."""
         return self.build({**self.settings(run // len(self.seeds)), "seed": self.seed(run)})
 
     def build(self, settings: dict[str, Any]) -> Experiment:
+        """The experiment with these settings; a data file adds its sizes to the task."""
         if settings.get("data") is None:
             return Experiment.from_flat(settings)
         own = {name: value for name, value in settings.items() if name in Task.model_fields}
@@ -106,13 +110,8 @@ class Grid:
         sizes = {name: value for name, value in task.model_dump().items() if name in task.model_fields_set}
         return Experiment.from_flat({**rest, **sizes})
 
-    @cached_property
-    def own_files(self) -> dict[tuple[str, int | None], dict[str, Any]]:
-        """Sizes and digest of each data file, by its path and the `out_dim` asked for; filled as they are read."""
-        return {}
-
     def own_file(self, path: str, out_dim: int | None = None) -> dict[str, Any]:
-        """A data file in a few words. It is read once: grids are asked for their points again and again."""
+        """Sizes and digest of a data file, which is read only once."""
         if (path, out_dim) not in self.own_files:
             own = read_own_data(path, None if out_dim is None else Task(out_dim=out_dim))[0]
             self.own_files[path, out_dim] = {"sizes": own.sizes, "digest": own.digest}
@@ -121,10 +120,10 @@ class Grid:
     @cached_property
     def points_of_grid(self) -> list[Experiment]:
         """One experiment for each grid point, with the first seed."""
-        found = []
+        experiments = []
         for point in range(math.prod(self.shape[:-1])):
             try:
-                found.append(self.experiment(point * len(self.seeds)))
+                experiments.append(self.experiment(point * len(self.seeds)))
             except BadInput as error:
                 where = ", ".join(
                     f"{name} = {label(value)[:40]}"
@@ -132,10 +131,10 @@ class Grid:
                     if name not in self.base
                 )
                 raise BadInput(f"{error} (at {where})" if where else str(error)) from None
-        return found
+        return experiments
 
     def check(self) -> None:
-        """Refuse the whole grid if one of its runs cannot be."""
+        """Refuse the grid if any of its runs is invalid."""
         for axis in self.axes:
             firsts = [label(row[0]) for row in axis.values]
             if len(set(firsts)) < len(firsts):
@@ -148,16 +147,18 @@ class Grid:
 
     @property
     def own_models(self) -> tuple[str, ...]:
-        """The users' own models in the grid, `module:Class`: whoever computes has to import them."""
-        listed = [axis.coordinate("model") for axis in self.axes if "model" in axis.names]
-        names = [str(self.base.get("model", "")), *(str(name) for column in listed for name in column)]
+        """The users' own models in the grid, as `module:Class`; every worker has to import them."""
+        columns = [axis.coordinate("model") for axis in self.axes if "model" in axis.names]
+        names = [str(self.base.get("model", "")), *(str(name) for column in columns for name in column)]
         return tuple(dict.fromkeys(name for name in names if ":" in name))
 
-    # --- sizes that the store is made with ----------------------------------------------------------------------------
+    # --- the sizes of a store -----------------------------------------------------------------------------------------
 
     @cached_property
     def curve_length(self) -> int:
-        """Values kept of a curve; 0 where none are."""
+        """The number of values kept of a curve; 0 if curves are not kept."""
+        if self.stored is not None:
+            return self.stored["curve_length"]
         if self.summary:
             return 0
         if self.points != ALL_POINTS:
@@ -166,24 +167,28 @@ class Grid:
 
     @cached_property
     def drop_slots(self) -> int:
-        """Room for the drops of a run: one a direction, and a few for surprises."""
+        """How many drops of a run have room: one per direction, and two to spare."""
+        if self.stored is not None:
+            return self.stored["drop_slots"]
         return 2 + max(e.task.dim * e.task.out_dim for e in self.points_of_grid)
 
     @cached_property
     def has_tests(self) -> bool:
-        """Whether some run may have test losses beside the training loss."""
+        """Whether some run may have test losses besides the training loss."""
+        if self.stored is not None:
+            return self.stored["has_tests"]
         return any(
             e.training.test_samples > 0 or e.task.icl_fraction < 1 or e.data is not None for e in self.points_of_grid
         )
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """All that was read from data files, and what follows from it: a store keeps it and can do without them."""
+        """What depends on the content of data files; a store keeps it, so that it opens without these files."""
         return {
             "curve_length": self.curve_length,
             "drop_slots": self.drop_slots,
             "has_tests": self.has_tests,
-            "own_files": [[path, out_dim, found] for (path, out_dim), found in self.own_files.items()],
+            "own_files": [[path, out_dim, file] for (path, out_dim), file in self.own_files.items()],
         }
 
     # --- as JSON ------------------------------------------------------------------------------------------------------
@@ -200,17 +205,14 @@ class Grid:
 
     @staticmethod
     def from_json(content: dict[str, Any], sizes: dict[str, Any] | None = None) -> "Grid":
-        """The grid again; with `sizes`, as a store keeps them, no data file is needed for it."""
+        """The grid that `to_json` wrote; with the `sizes` that a store keeps, no data file has to be read."""
         axes = tuple(Axis(tuple(a["names"]), tuple(tuple(row) for row in a["values"])) for a in content["axes"])
-        grid = Grid(content["base"], axes, tuple(content["seeds"]), content["points"], content["summary"])
-        if sizes is not None:
-            files = {(path, out_dim): found for path, out_dim, found in sizes["own_files"]}
-            vars(grid).update({**sizes, "own_files": files})  # where cached properties look first
-        return grid
+        files = {} if sizes is None else {(path, out_dim): file for path, out_dim, file in sizes["own_files"]}
+        return Grid(content["base"], axes, tuple(content["seeds"]), content["points"], content["summary"], sizes, files)
 
     @cached_property
     def data_digests(self) -> dict[str, str]:
-        """The content of every data file that a run reads."""
+        """The digest of every data file that a run reads, by its path."""
         files = {self.base.get("data"), *(v for a in self.axes if "data" in a.names for v in a.coordinate("data"))}
         return {str(path): self.own_file(str(path))["digest"] for path in sorted(files - {None})}
 
@@ -220,7 +222,7 @@ class Grid:
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """The first thing in which two grids (as JSON) differ, in words."""
+    """A description of the first difference between two grids (as JSON); `None` if there is none."""
     parts = lambda grid: {
         **{f"base.{name}": value for name, value in grid["base"].items()},
         **{f"axes.{'+'.join(axis['names'])}": axis["values"] for axis in grid["axes"]},

@@ -1,4 +1,4 @@
-"""Opening results, whatever they are: a run, or a sweep of many."""
+"""Opens saved results: a run, or a sweep of many runs."""
 
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,20 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, model: type[Model] | None = None) -> Any:
-    """The run or the sweep in a directory, exactly as it was written; damage is an error or marked, never numbers.
+    """Open the run or the sweep in a directory.
 
-    A sweep may be unfinished, or even running: what is missing is NaN and says so in `status`.
+    A sweep may be unfinished, or still running: missing and damaged runs are NaN, and `status` says which they are.
 
     Args:
         path: the directory.
-        model: the class of a model of your own, if its module has not been imported; opening a file imports nothing.
+        model: the class of your own model, if its module has not been imported; opening a file imports nothing.
 
     Returns:
-        A `Run`, or a `Sweep` of many.
+        A `Run` or a `Sweep`, exactly as it was written.
 
     Raises:
-        BadInput: if the directory holds neither.
-        DamagedStore: if a file is not what was written.
+        BadInput: if the directory contains neither.
+        DamagedStore: if a file has changed since it was written.
     """
     if is_sweep(Path(path)):
         from iclflow.sweeps.results import gather

@@ -1,7 +1,7 @@
-r"""The numbers kept of a run: a thinned curve, and what can be read off the whole one.
+r"""The numbers kept of a run: a thinned curve, and quantities measured on the full curve.
 
-Drops and plateaus are found on the curve alone (`comparison.plateaus`). A direction counts as learned when its gain
-(`comparison.gains`) has passed one half.
+Drops and plateaus are detected on the curve alone (`comparison.plateaus`). A direction counts as learned once its gain
+(`comparison.gains`) has reached one half.
 """
 
 import numpy as np
@@ -20,14 +20,17 @@ __all__ = ["curve_rows", "summary_row"]
 
 
 def summary_row(experiment: Experiment, result: Outcome, slots: int) -> Float[np.ndarray, " K"]:
+    """The summary of a run, in the order of `columns(slots)`; unused slots are NaN."""
     times, losses = result.times, result.losses[:, 0]
     drops, levels = staircase_of(times, losses)
     scalars = [losses[-1], len(losses) - 1, learned(experiment, result.snapshots[-1]), len(drops)]
     return np.array([*scalars, *padded(drops, slots), *padded(levels, slots + 1)])
 
 
-def staircase_of(times: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times of the drops and losses of the plateaus; none where the curve is too short or blew up."""
+def staircase_of(
+    times: Float[np.ndarray, " T"], losses: Float[np.ndarray, " T"]
+) -> tuple[Float[np.ndarray, " drops"], Float[np.ndarray, " plateaus"]]:
+    """Times of the drops and losses of the plateaus; both empty if the curve is too short or diverged."""
     try:
         if not np.isfinite(losses).all():
             raise BadInput("loss: is not finite")
@@ -36,26 +39,27 @@ def staircase_of(times: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.
         return np.array([]), np.array([])
 
 
-def padded(values: np.ndarray, length: int) -> np.ndarray:
+def padded(values: Float[np.ndarray, " n"], length: int) -> Float[np.ndarray, " {length}"]:
+    """The first `length` values, followed by NaN if there are fewer."""
     kept = values[:length]
     return np.concatenate([kept, np.full(length - len(kept), np.nan)])
 
 
 def learned(experiment: Experiment, weights: Weights) -> float:
-    """How many eigen-directions the weights have learned; unknown (NaN) where no theory says how strong they get."""
+    """How many eigen-directions the weights have learned; NaN if no theory predicts their final strength."""
     task, model = experiment.task, experiment.model
     if not model.linear or experiment.data is not None or task.icl_fraction < 1:
         return np.nan
     if not all(np.isfinite(array).all() for array in weights.values()):
         return np.nan
     try:
-        return float(np.sum(gains(model, weights, task) >= 0.5))
+        return float(np.sum(gains(model, weights, task, blocks="label") >= 0.5))
     except BadInput:  # a covariance without full rank
         return np.nan
 
 
 def curve_rows(result: Outcome, test_names: list[str], length: int, has_tests: bool) -> Float[np.ndarray, "C L"]:
-    """Step, time and losses at the kept places, filled up with NaN: exact values of the curve, none in between."""
+    """Step, time and losses at the kept points, which are not interpolated, followed by NaN."""
     places = kept_places(result.times, result.losses[:, 0], length)
     rows = np.full((len(CURVES) if has_tests else 3, length), np.nan)
     count = len(places)

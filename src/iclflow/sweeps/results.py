@@ -4,11 +4,12 @@
 | --- | --- | --- |
 | `loss` (and `loss_icl`, `loss_iwl`) | axes, seed, point | the curve at its kept points |
 | `curve_time`, `curve_step` | axes, seed, point | t/tau and step of each point |
-| `final_loss`, `steps_done`, `components`, `drops` | axes, seed | end, length, eigen-directions learned, drops seen |
-| `drop_times`, `plateau_losses` | axes, seed, drop_number or plateau_number | found on the whole curve |
-| `status`, `why`, `seconds` | axes, seed | how it ended; `missing` and `damaged` runs have no numbers |
+| `final_loss`, `steps_done` | axes, seed | the last loss, the number of steps |
+| `components`, `drops` | axes, seed | the numbers of learned eigen-directions and of drops |
+| `drop_times`, `plateau_losses` | axes, seed, drop_number or plateau_number | measured on the full curve |
+| `status`, `why`, `seconds` | axes, seed | how the run ended, why, and how long it took |
 
-Only runs whose manifest and chunks are what was written are read; all others are NaN and say so in `status`.
+Only runs whose files are exactly as they were written are read; all others are NaN, with status `missing` or `damaged`.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from iclflow.errors import BadInput
@@ -27,12 +29,12 @@ from iclflow.sweeps.store.protocol import Store, open_store
 
 __all__ = ["NUMBERED", "Sweep", "gather"]
 
-NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` means something to xarray
+NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` is a method of xarray
 UNITS = {"curve_time": "t/tau", "drop_times": "t/tau", "seconds": "s"}
 
 
 class Sweep:
-    """The results of a sweep, and what they are results of."""
+    """The results of a sweep: `data`, an xarray dataset, and the grid that was run."""
 
     def __init__(self, store: Store, data: xr.Dataset):
         self.store, self.data = store, data
@@ -47,51 +49,80 @@ class Sweep:
 
     @cached_property
     def status(self) -> dict[str, int]:
-        """How many runs ended how."""
+        """The number of runs with each status."""
         names, counts = np.unique(self.data["status"].values.astype(str), return_counts=True)
         return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
     @property
     def finished(self) -> bool:
+        """Whether every run has been computed and is intact."""
         return not {"missing", "damaged"} & set(self.status)
 
     def number(self, **where: Any) -> int:
-        """The number of the one run at these coordinates, e.g. `number(rank=2, seed=0)`."""
-        picked = self.data["run"].sel(where)
-        if picked.size != 1:
-            left = ", ".join(str(d) for d in picked.dims)
-            raise BadInput(f"{left}: must be given too, to name a single run")
-        return int(picked.values.item())
+        """The number of the single run at some coordinates, e.g. `number(rank=2, seed=0)`.
+
+        Args:
+            **where: a value for every axis, and the seed; axes of length one may be left out.
+
+        Returns:
+            The number, which is also the name of the run's manifest.
+
+        Raises:
+            BadInput: if the coordinates select several runs.
+            KeyError: if an axis does not have the value.
+        """
+        runs = self.data["run"].sel(where)
+        if runs.size != 1:
+            missing = ", ".join(str(d) for d in runs.dims)
+            raise BadInput(f"{missing}: must be given too, to name a single run")
+        return int(runs.values.item())
 
     def experiment(self, **where: Any) -> Experiment:
-        """What a run was, from its manifest alone where it has one; `iclflow.train` makes it again."""
+        """The task, model and training of a run, from which `iclflow.train` repeats it.
+
+        Args:
+            **where: the coordinates of the run, as in `number`.
+
+        Returns:
+            The experiment, read from the manifest of the run if there is one, and from the grid otherwise.
+
+        Raises:
+            BadInput: if the coordinates select several runs.
+            DamagedStore: if the manifest has changed since it was written.
+        """
         run = self.number(**where)
         record = self.store.record(run)
         return self.grid.experiment(run) if record is None else Experiment.from_file(record["config"])
 
     def to_csv(self, path: str | Path) -> None:
-        """One row a run; curves stay out."""
+        """Write a table with one row per run, without the curves.
+
+        Args:
+            path: the file.
+        """
         table(self.data).to_csv(path, index=False)
 
     def to_netcdf(self, path: str | Path) -> None:
-        """The whole dataset as netCDF 3, which every reader knows."""
+        """Write the full dataset as netCDF 3, which every reader supports.
+
+        Args:
+            path: the file.
+        """
         plain = self.data.copy()
         for name in [str(n) for n in plain.variables]:
             values = plain[name].values
             if values.dtype == object:
                 plain[name] = plain[name].astype(str)
             elif values.dtype.kind in "iu" and values.size and np.abs(values).max() > 2**31 - 1:
-                plain[name] = plain[name].astype(float)  # netCDF 3 has no longer whole numbers
+                plain[name] = plain[name].astype(float)  # netCDF 3 has no 64-bit integers
         plain.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
 
     def __repr__(self) -> str:
         return f"Sweep of {self.grid.count} runs in {str(self.path)!r}: {self.status}\n{self.data!r}"
 
 
-def table(data: xr.Dataset) -> Any:
-    """A pandas table with a row for each run: its coordinates, how it ended, and its quantities."""
-    import pandas as pd
-
+def table(data: xr.Dataset) -> pd.DataFrame:
+    """A table with one row per run: its coordinates, its status and its quantities."""
     shape = data["run"].shape
     settings = {}
     for name in [str(n) for n in data.coords if n not in (*NUMBERED.values(), "run")]:
@@ -102,26 +133,26 @@ def table(data: xr.Dataset) -> Any:
         if variable.shape == shape:
             frame[name] = variable.values.ravel()
         elif name in NUMBERED:
-            one = {"drop_times": "drop_time", "plateau_losses": "plateau_loss"}[name]
+            singular = {"drop_times": "drop_time", "plateau_losses": "plateau_loss"}[name]
             for slot, number in enumerate(variable[NUMBERED[name]].values):
-                frame[f"{one}_{number}"] = variable[..., slot].values.ravel()
+                frame[f"{singular}_{number}"] = variable[..., slot].values.ravel()
     return pd.DataFrame(frame)
 
 
 def gather(path: str | Path) -> Sweep:
-    """Open a sweep; while it is at work, the runs that are done so far."""
+    """The results of a sweep; of one that is still running, those of the runs that are done."""
     store = open_store(Path(path))
     grid = store.grid
-    whole, status, why, seconds = survey(store)
+    intact, status, why, seconds = survey(store)
     axes, shape = grid.dimensions, grid.shape
-    summary = rows_of(store, "summary", whole)
+    summary = rows_of(store, "summary", intact)
     slots = grid.drop_slots
     first, middle = len(SCALARS), len(SCALARS) + slots
     variables: dict[str, Any] = {name: (axes, summary[:, i].reshape(shape)) for i, name in enumerate(SCALARS)}
     variables["drop_times"] = ((*axes, "drop_number"), summary[:, first:middle].reshape(*shape, slots))
     variables["plateau_losses"] = ((*axes, "plateau_number"), summary[:, middle:].reshape(*shape, slots + 1))
     if not grid.summary:
-        curves = rows_of(store, "curves", whole)
+        curves = rows_of(store, "curves", intact)
         for i in range(curves.shape[1]):
             variables[CURVES[i]] = ((*axes, "point"), curves[:, i].reshape(*shape, grid.curve_length))
     variables |= {
@@ -153,21 +184,21 @@ def gather(path: str | Path) -> Sweep:
 
 
 def survey(store: Store) -> tuple[list[int], list[str], list[str], list[float]]:
-    """Which runs can be read, and how each of them ended."""
+    """The runs that can be read; and status, reason and seconds of every run."""
     count = store.grid.count
-    whole, status, why, seconds = [], ["missing"] * count, [""] * count, [np.nan] * count
+    intact, status, why, seconds = [], ["missing"] * count, [""] * count, [np.nan] * count
     for run in store.listed():
         record, wrong = store.damage(run)
         if wrong is not None:
             status[run], why[run] = "damaged", wrong
         elif record is not None:
-            whole.append(run)
+            intact.append(run)
             status[run], why[run], seconds[run] = record["status"], record["why"], record["seconds"]
-    return whole, status, why, seconds
+    return intact, status, why, seconds
 
 
 def rows_of(store: Store, name: str, runs: list[int]) -> np.ndarray:
-    """The rows of those runs, NaN elsewhere; no other chunk is looked at."""
+    """One row per run of the store, NaN for all but the given runs; no other chunk is read."""
     rows = np.full(store.shape(name), np.nan)
     if runs:
         rows[runs] = store.array(name).oindex[np.array(runs)]

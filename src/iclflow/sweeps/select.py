@@ -1,4 +1,4 @@
-"""Picking runs of a sweep for a figure: families of runs that differ only in what is drawn."""
+"""Selects runs of a sweep for a figure: families of runs that differ only in what is drawn."""
 
 import difflib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from iclflow.sweeps.results import Sweep
 
 __all__ = ["Family", "families", "narrowed", "pick_value"]
 
-MOST = 6  # families in one figure: as many as there are colours
+MOST = 6  # families in one figure, because there are six colours
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Family:
         return bool(np.isfinite(self.data["final_loss"].values).any())
 
     def rows(self, name: str) -> np.ndarray:
-        """A variable with one row a run."""
+        """A variable with one row per run."""
         values = self.data[name].values
         return values.reshape(-1, values.shape[-1])
 
 
 def pick_value(data: xr.Dataset, name: str, text: Any) -> Any:
-    """The value of an axis that a user means, given as text or as itself."""
+    """The value of an axis that a user has given, as text or as the value itself."""
     values = data[name].values.tolist()
     if text in values:
         return text
@@ -54,6 +54,7 @@ def pick_value(data: xr.Dataset, name: str, text: Any) -> Any:
 
 
 def narrowed(sweep: Sweep, where: dict[str, Any]) -> xr.Dataset:
+    """The part of the dataset at the given values of some axes."""
     data = sweep.data
     for name, value in where.items():
         check_axis(sweep, name)
@@ -72,7 +73,7 @@ def check_axis(sweep: Sweep, name: str) -> None:
 
 
 def families(sweep: Sweep, where: dict[str, Any], keep: tuple[str, ...]) -> list[Family]:
-    """One family for each value of the one axis that neither `where` nor `keep` nor the seed takes."""
+    """One family for each value of the single axis that is neither in `where` nor in `keep`, nor the seed."""
     data = narrowed(sweep, where)
     free = [d for d in sweep.grid.dimensions if d in data.dims and d not in (*keep, "seed") and data.sizes[d] > 1]
     fixed = {d: 0 for d in sweep.grid.dimensions if d in data.dims and d not in (*keep, "seed", *free)}
@@ -90,4 +91,5 @@ def families(sweep: Sweep, where: dict[str, Any], keep: tuple[str, ...]) -> list
 
 
 def spoken(value: Any) -> str:
+    """A coordinate as a label shows it."""
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,4 +1,4 @@
-"""A sweep as a TOML file: `[base]`, `[axes]`, `[[zip]]`, `seeds`, `points`; every word is checked here.
+"""A sweep as a TOML file: `[base]`, `[axes]`, `[[zip]]`, `seeds`, `points`; every name and value is checked here.
 
 seeds = 20                                              # 0..19; or a list; or a range
 points = 200                                            # values kept of every curve, or "all"
@@ -9,7 +9,7 @@ samples = 80_000
 rank = [1, 2, 4]                                        # a list
 context = { from = 10, to = 50, step = 10 }             # a range: 10, 20, .. up to 50
 init = { from = 1e-4, to = 1e-1, count = 4, log = true }
-[[zip]]                                                 # settings that move together
+[[zip]]                                                 # settings that vary together
 lr = [0.1, 0.2]
 steps = [20_000, 10_000]
 """
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from iclflow.config import Task, Training
-from iclflow.config.record import unknown
+from iclflow.config.record import Record, unknown
 from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
 from iclflow.models.base import KNOWN, import_model
@@ -33,19 +33,19 @@ __all__ = ["grid_from", "read_grid"]
 TABLES = ("base", "axes", "zip", "seeds", "points", "summary")
 RANGE = ("from", "to", "step", "count", "log")
 LONGEST = 100_000  # values of one axis
-LARGEST = 1e300  # number in a range, so that no difference of two overflows
+LARGEST = 1e300  # number in a range, so that differences do not overflow
 POINTS = 200
 SPECTRA = ("spectrum", "task_spectrum")
 
 
 def setting_names() -> tuple[str, ...]:
-    """Every setting of a task, of a model that is known here, and of training."""
-    records = (Task, *KNOWN.values(), Training)
+    """Every setting of a task, of the known models, and of training."""
+    records: tuple[type[Record], ...] = (Task, *KNOWN.values(), Training)
     return ("model", "data", *dict.fromkeys(name for record in records for name in record.model_fields))
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid in a file; anything wrong in it is one line that names the key."""
+    """The grid in a file; every mistake in the file raises an error of one line that names the key."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError:
@@ -58,7 +58,7 @@ def read_grid(path: Path) -> Grid:
 
 
 def grid_from(content: dict[str, Any]) -> Grid:
-    """The grid that a (parsed) sweep file describes."""
+    """The grid that a parsed sweep file describes."""
     for name in content:
         if name in setting_names() and name != "seeds":
             raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
@@ -81,10 +81,10 @@ def grid_from(content: dict[str, Any]) -> Grid:
 
 
 def import_own_models(content: dict[str, Any]) -> None:
-    """Whoever runs a sweep of a model of their own has it imported, so that its fields are settings like all others."""
-    for where in (table(content, "base"), table(content, "axes"), *zip_tables(content)):
-        named = where.get("model")
-        for name in named if isinstance(named, list) else [named]:
+    """Import the users' own models that the file names, so that their fields are known settings."""
+    for entries in (table(content, "base"), table(content, "axes"), *zip_tables(content)):
+        models = entries.get("model")
+        for name in models if isinstance(models, list) else [models]:
             if isinstance(name, str) and ":" in name:
                 import_model(name)
 
@@ -99,7 +99,7 @@ def table(content: dict[str, Any], name: str) -> dict[str, Any]:
 def zip_tables(content: dict[str, Any]) -> list[dict[str, Any]]:
     entries = content.get("zip", [])
     if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-        raise BadInput("zip: must be given as [[zip]], one table for each group of settings that move together")
+        raise BadInput("zip: must be given as [[zip]], one table for each group of settings that vary together")
     return entries
 
 
@@ -111,7 +111,7 @@ def check_name(where: str, name: str) -> None:
 
 
 def setting(where: str, name: str, value: Any) -> Any:
-    """One value: a scalar or, for a covariance, numbers; a file of them is read now, so that the store holds them."""
+    """One checked value: a scalar or, for a covariance, numbers; a file is read now, so that the store has them."""
     if isinstance(value, str) and name in SPECTRA and value.endswith(".npy"):
         try:
             return load_array(where, value).tolist()
@@ -122,7 +122,7 @@ def setting(where: str, name: str, value: Any) -> Any:
             if isinstance(number, int) and too_large(name, number):
                 raise BadInput(f"{where}: {short(number)} must be less than 2^63")
     if isinstance(value, list) and name not in SPECTRA:
-        raise BadInput(f"{where}: {short(value)} must be a single value; several go into [axes]")
+        raise BadInput(f"{where}: {short(value)} must be a single value; list several values in [axes]")
     if isinstance(value, int | float) and not isinstance(value, bool) and too_large(name, value):
         raise BadInput(f"{where}: {short(value)} must be less than 2^63")
     if isinstance(value, float) and math.isnan(value):
@@ -141,17 +141,18 @@ def flattened(value: list[Any]) -> list[Any]:
     return [v for part in value for v in (flattened(part) if isinstance(part, list) else [part])]
 
 
-def too_large(name: str, value: float) -> bool:
-    """Whole numbers that no array has room for; the number of sequences may also be written as a fraction."""
+def too_large(name: str, value: int | float) -> bool:
+    """Whether a whole number exceeds 64 bits; the number of sequences may also be written as a float."""
     return (isinstance(value, int) or (name == "samples" and math.isfinite(value))) and abs(value) >= 2**63
 
 
 def listed(where: str, entries: dict[str, Any]) -> list[tuple[str, list[Any]]]:
-    found = []
+    """The settings of a table of axes, each with its values."""
+    columns = []
     for name, values in entries.items():
         check_name(where, name)
-        found.append((name, axis_values(f"{where}.{name}", name, values)))
-    return found
+        columns.append((name, axis_values(f"{where}.{name}", name, values)))
+    return columns
 
 
 def axis_values(where: str, name: str, values: Any) -> list[Any]:
@@ -165,14 +166,14 @@ def axis_values(where: str, name: str, values: Any) -> list[Any]:
 
 
 def refuse_repeats(where: str, values: list[Any]) -> None:
-    """A dimension has every value once."""
+    """Raise an error if a value occurs twice along a dimension."""
     for number, value in enumerate(values[:1000]):
         if value in values[:number]:
             raise BadInput(f"{where}: {short(value)} is listed twice")
 
 
 def spread(where: str, given: dict[str, Any]) -> list[Any]:
-    """The values of `{ from, to, step | count, log }`; whole numbers stay whole where both ends are."""
+    """The values of `{ from, to, step | count, log }`; whole numbers if both ends are whole."""
     for name in given:
         if name not in RANGE:
             raise BadInput(f"{where}.{unknown(name, RANGE)}")
@@ -193,7 +194,7 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
             raise BadInput(f"{where}.{name}: {short(given[name])} must be at most {LARGEST}")
     if not first < last:
         raise BadInput(f"{where}.to: {last} must be greater than from = {first}")
-    whole = isinstance(first, int) and isinstance(last, int)
+    integers = isinstance(first, int) and isinstance(last, int)
     if "step" in given:
         return by_step(where, first, last, given["step"], log)
     count = given["count"]
@@ -202,7 +203,7 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
     if log and first <= 0:
         raise BadInput(f"{where}.from: {first} must be greater than 0 in a log range")
     values = (np.geomspace if log else np.linspace)(float(first), float(last), count)
-    if not whole:
+    if not integers:
         return [float(first), *(rounded(v) for v in values[1:-1]), float(last)]
     near = [first, *(int(v) for v in np.round(values[1:-1])), last]
     if len(set(near)) < count or (not log and not np.array_equal(near, values)):
@@ -211,11 +212,12 @@ def spread(where: str, given: dict[str, Any]) -> list[Any]:
 
 
 def rounded(value: float) -> float:
-    """Without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
+    """The value to 15 digits: 0.3 instead of 0.30000000000000004."""
     return float(f"{value:.15g}")
 
 
-def by_step(where: str, first: float, last: float, step: float, log: bool) -> list[Any]:
+def by_step(where: str, first: int | float, last: int | float, step: int | float, log: bool) -> list[Any]:
+    """The values from `first` in steps of `step`, up to `last`."""
     if log:
         raise BadInput(f"{where}.step: a log range takes count, not step")
     if not step > 0:
@@ -228,15 +230,16 @@ def by_step(where: str, first: float, last: float, step: float, log: bool) -> li
 
 
 def zipped(number: int, entry: dict[str, Any]) -> Axis:
+    """The axis of one `[[zip]]` table."""
     where = f"zip[{number}]"
     columns = listed(where, entry)
     if not columns:
         raise BadInput(f"{where}: is empty, must list at least one setting")
-    refuse_repeats(f"{where}.{columns[0][0]}", columns[0][1])  # it names the dimension; others may repeat themselves
+    refuse_repeats(f"{where}.{columns[0][0]}", columns[0][1])  # it names the dimension; others may have repeats
     for name, values in columns[1:]:
         if len(values) != len(columns[0][1]):
             first = f"{columns[0][0]} has {len(columns[0][1])}"
-            raise BadInput(f"{where}.{name}: has {len(values)} values, {first}; they must be as many")
+            raise BadInput(f"{where}.{name}: has {len(values)} values, {first}; both must have the same number")
     return Axis(tuple(name for name, _ in columns), tuple(zip(*(values for _, values in columns), strict=True)))
 
 
@@ -283,9 +286,9 @@ def summary_only(content: dict[str, Any]) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value on one line, not too long."""
+    """A value as text of at most 60 characters."""
     try:
         text = repr(value)
-    except ValueError:  # thousands of digits
+    except ValueError:  # a number of thousands of digits
         text = "a number too long to show"
     return text if len(text) <= 60 else text[:57] + "..."

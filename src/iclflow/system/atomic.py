@@ -1,6 +1,6 @@
-"""Files and directories that appear all at once: written beside their place, forced to the disk, renamed last.
+"""Files and directories that appear all at once: written under a temporary name, forced to disk, renamed last.
 
-The only writer of results in this package. A name that ends in `.partial` is what a process that was killed has left.
+All results of this package are written here. A name that ends in `.partial` was left behind by a killed process.
 """
 
 import errno
@@ -24,13 +24,13 @@ __all__ = [
     "written_whole",
 ]
 
-# What a full disk, a read-only one or one that fails says while we write; a place is checked before the first byte.
+# Error codes of a full, read-only or failing disk. Permissions are checked before the first byte is written.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A hidden directory to fill; it takes the place of `path` if the block ends well and vanishes if not."""
+    """A hidden directory to fill; it replaces `path` if the block succeeds and is removed if it raises."""
     scratch = scratch_of(path)
     try:
         with room_or_complaint(path):
@@ -44,13 +44,13 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Replace one file; a reader never sees half of it, and what the disk refuses is one line."""
+    """Replace one file; a reader never sees half of it, and a refused write becomes an error of one line."""
     with room_or_complaint(path):
         replace_file(path, content)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """The same, with the errors of the operating system."""
+    """The same, but errors of the operating system are raised as they are."""
     scratch = scratch_of(path)
     try:
         with scratch.open("wb") as file:
@@ -65,12 +65,13 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 
 def scratch_of(path: Path) -> Path:
+    """A hidden temporary name in the same directory."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
 @contextmanager
 def room_or_complaint(path: Path) -> Iterator[None]:
-    """What the operating system refuses, in one line: no room is not the user's mistake, the rest is."""
+    """Turn errors of the operating system into `NoRoom` if the disk is at fault, otherwise into `BadInput`."""
     try:
         yield
     except OSError as error:
@@ -80,12 +81,12 @@ def room_or_complaint(path: Path) -> Iterator[None]:
 
 
 def no_room(path: Path, error: OSError) -> NoRoom:
-    """A write that failed, in words; what was there before is untouched by it."""
+    """The error for a failed write; whatever was at `path` before is unchanged."""
     return NoRoom(f"out: cannot write {str(path)!r}: {os.strerror(error.errno or errno.EIO)}")
 
 
 def move_into_place(scratch: Path, path: Path) -> None:
-    """A directory cannot be renamed over a full one, so an old one steps aside first."""
+    """Rename `scratch` to `path`; an existing directory is first moved aside, because it cannot be renamed over."""
     if path.exists():
         aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
         path.rename(aside)
@@ -97,17 +98,18 @@ def move_into_place(scratch: Path, path: Path) -> None:
 
 
 def files_below(where: Path) -> Iterator[Path]:
-    """All files of a directory, in a fixed order."""
+    """All files in a directory and its subdirectories, in a fixed order."""
     return (f for f in sorted(where.rglob("*")) if f.is_file())
 
 
 def force_to_disk(where: Path) -> None:
+    """Sync a directory and everything in it."""
     for path in (*where.rglob("*"), where):
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """Onto the disk: a file's content, or the names in a directory."""
+    """Force the content of a file, or the list of names in a directory, to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""SHA-256, of files and of what can be written as JSON."""
+"""SHA-256 digests of files and of anything that JSON can hold."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ __all__ = ["canonical", "digest", "file_digest", "json_digest"]
 
 
 def digest(*parts: str | bytes | memoryview) -> str:
-    """Of texts and bytes, one after the other."""
+    """The digest of strings and bytes, one after the other."""
     total = hashlib.sha256()
     for part in parts:
         total.update(part.encode() if isinstance(part, str) else part)
@@ -17,15 +17,15 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Of a file's bytes."""
+    """The digest of a file's content."""
     return digest(path.read_bytes())
 
 
 def canonical(content: Any) -> str:
-    """One text for one content, whatever the order of its keys."""
+    """The content as JSON, the same string for any order of the keys."""
     return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
 def json_digest(content: Any) -> str:
-    """Of anything that JSON can hold."""
+    """The digest of anything that JSON can hold."""
     return digest(canonical(content))

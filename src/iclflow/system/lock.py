@@ -1,7 +1,7 @@
 """One writer at a time in a directory.
 
-An advisory lock of the kernel (`flock`): it belongs to the open file, so the kernel takes it back when the process
-dies, however it dies, and no stale lock is ever left. The file says who holds it, for people to read.
+The lock is advisory (`flock`) and belongs to the open file, so the kernel releases it when the process ends, however it
+ends, and no stale lock can remain. The file names the process that holds it, for people to read.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LOCKLESS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 @contextlib.contextmanager
 def only_writer(store: Path) -> Iterator[None]:
-    """Hold the lock of a directory, or be refused at once."""
+    """Hold the lock of a directory during the block; raises `BadInput` at once if another process holds it."""
     path = store / NAME
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -49,16 +49,16 @@ def only_writer(store: Path) -> Iterator[None]:
 
 
 def holder(store: Path) -> str:
-    """Who wrote its name into the lock last."""
+    """The process that wrote its name into the lock last."""
     try:
-        said = json.loads((store / NAME).read_text())
-        return f"process {int(said['pid'])} on {str(said['host'])[:64]}"
+        owner = json.loads((store / NAME).read_text())
+        return f"process {int(owner['pid'])} on {str(owner['host'])[:64]}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
 
 def is_held(store: Path) -> bool:
-    """Whether a writer is at work now."""
+    """Whether a process holds the lock now."""
     try:
         handle = os.open(store / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Ask before allocating: what would not fit is refused with a sentence."""
+"""A check before large allocations: what would not fit into memory is refused with an error of one line."""
 
 import os
 
@@ -6,11 +6,11 @@ from iclflow.errors import NoRoom
 
 __all__ = ["available", "require"]
 
-SHARE = 0.8  # of the memory that is free now
+SHARE = 0.8  # of the available memory that one allocation may take
 
 
 def available() -> int:
-    """Bytes that can be had without swapping."""
+    """The bytes that can be allocated without swapping."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -22,7 +22,7 @@ def available() -> int:
 
 
 def require(size: int, what: str) -> None:
-    """Refuse `what` if its `size` in bytes exceeds what this machine can give."""
+    """Raise `NoRoom` if `what`, which needs `size` bytes, does not fit into the available memory."""
     limit = int(SHARE * available())
     if size > limit:
         raise NoRoom(f"memory: {what} needs {size / 2**30:.1f} GiB, must be at most {limit / 2**30:.1f} GiB here")

@@ -1,6 +1,6 @@
-"""Double precision for our own calls, whatever the caller's JAX is set to.
+"""Double precision inside this package, whatever the caller's JAX is set to.
 
-JAX keeps the scope per thread: every thread that computes opens it for itself.
+JAX keeps this setting per thread, so every thread that computes must enter the block itself.
 """
 
 from contextlib import AbstractContextManager

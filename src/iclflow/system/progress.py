@@ -1,4 +1,4 @@
-"""How long work gets on: a bar on a terminal or in a notebook, plain lines where asked for, silence elsewhere."""
+"""Progress of long work: a bar on a terminal or in a notebook, plain lines where asked for, otherwise nothing."""
 
 import sys
 import time
@@ -7,23 +7,23 @@ from contextlib import contextmanager
 
 __all__ = ["Report", "progress_bar", "silent"]
 
-Report = Callable[[float, str], None]  # share done (0 to 1), a few words
+Report = Callable[[float, str], None]  # called with the share that is done (0 to 1) and a short message
 PATIENCE = 1.0  # seconds before a bar appears
 EVERY = 10.0  # seconds between plain lines
 
 
 def silent(share: float, words: str) -> None:
-    """Report to nobody."""
+    """Ignore all reports."""
 
 
 @contextmanager
 def progress_bar(what: str, show: bool | Report | None = None, lines: bool = False) -> Iterator[Report]:
-    """A function to report to while the block runs.
+    """A function to report progress to while the block runs.
 
     Args:
         what: a word in front of the bar.
-        show: None shows a bar on a terminal and in a notebook; a function is told instead.
-        lines: where there is neither, print a plain line every few seconds and one at the end.
+        show: True shows a bar, None only on a terminal or in a notebook; a function receives the reports instead.
+        lines: where no bar is shown, print a plain line every few seconds and one at the end.
     """
     if callable(show):
         yield show
@@ -42,7 +42,7 @@ def has_bar() -> bool:
 
 
 def plain_lines() -> Report:
-    """Words on standard error, now and then."""
+    """Print messages on standard error, one every few seconds and one at the end."""
     last = time.monotonic()
 
     def report(share: float, words: str) -> None:
@@ -56,15 +56,12 @@ def plain_lines() -> Report:
 
 @contextmanager
 def bar(what: str) -> Iterator[Report]:
+    """A progress bar on standard error, which appears after a second."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        TimeRemainingColumn(),
-    )
+    message = TextColumn("{task.fields[words]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), message, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         handle = progress.add_task(what, total=1.0, words="", visible=False)
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Which of many values to keep."""
+"""Which values of a long series to keep."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -7,30 +7,30 @@ __all__ = ["even_places", "kept_places", "log_places"]
 
 
 def even_places(length: int, most: int) -> Int[np.ndarray, " L"]:
-    """At most so many of `length` places, both ends included, evenly spaced."""
+    """At most `most` of the indices below `length`, both ends included, evenly spaced."""
     return np.unique(np.linspace(0, length - 1, min(most, length)).round().astype(int))
 
 
 def log_places(length: int, most: int) -> Int[np.ndarray, " L"]:
-    """At most so many of `length` places, both ends included, closer together at the beginning."""
+    """At most `most` of the indices below `length`, both ends included, denser at the beginning."""
     offsets = np.concatenate([[0.0], np.geomspace(max(length - 1, 1), 1, most - 1)])
     places = np.unique(np.round(offsets).astype(int))
     return places[places < length]
 
 
 def kept_places(times: Float[np.ndarray, " T"], losses: Float[np.ndarray, " T"], length: int) -> Int[np.ndarray, " L"]:
-    """Which values to keep of a curve that is too long: both ends, and in between evenly along its path.
+    """The indices to keep of a curve that is too long: both ends, and in between evenly along its path.
 
-    The path counts the fall of the loss, time, and the logarithm of time alike, so that between two neighbours none of
-    the three moves by more than a few shares of `3 / length`.
+    The path weighs the change of the loss, time and the logarithm of time equally, so that between two neighbours none
+    of the three changes by much more than `3 / length` of its total change.
     """
     if len(times) <= length:
         return np.arange(len(times))
-    total = lambda steps: steps / max(steps.sum(), np.finfo(float).tiny)
+    share = lambda steps: steps / max(steps.sum(), np.finfo(float).tiny)
     fall = np.abs(np.diff(np.where(np.isfinite(losses), losses, 0.0)))
     start = times[times > times[0]][0] - times[0]
     late = np.log(np.maximum(times - times[0], start))
-    path = np.concatenate([[0.0], np.cumsum(total(fall) + total(np.diff(times)) + total(np.diff(late)))])
+    path = np.concatenate([[0.0], np.cumsum(share(fall) + share(np.diff(times)) + share(np.diff(late)))])
     places = np.searchsorted(path, np.linspace(0.0, path[-1], length))
     places[-1] = len(times) - 1
     return np.unique(places)

@@ -1,7 +1,7 @@
 r"""The plateau, head by head: small weights in a constant force are integrable.
 
 Near a saddle the force is constant, $G = \sum_d g_d\,\ell_d r_d'$ over the directions not yet learned, and
-heads do not feel each other. With $\eta = \int v\,dt/\tau$ and $k_d, q_d \in R^R$ the parts of key and
+heads do not interact. With $\eta = \int v\,dt/\tau$ and $k_d, q_d \in R^R$ the parts of key and
 query along $\ell_d, r_d$ [`early-phase`],
 
 $$k_d = k_{d0}\cosh g_d\eta + q_{d0}\sinh g_d\eta,\qquad q_d = q_{d0}\cosh g_d\eta + k_{d0}\sinh g_d\eta,$$
@@ -30,7 +30,7 @@ __all__ = ["EarlyPhase", "blow_up_time", "early_phase", "grow", "one_direction_b
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2  # on [0, 1]
-EFOLDS = 42.0  # an integral is as good as complete when its integrand is down by e^-42
+EFOLDS = 42.0  # an integral counts as complete once its integrand has fallen by e^-42
 OVERFLOW = 690.0
 FAINT = 1e-120  # parts of key and query this much smaller than the rest count as zero
 
@@ -41,7 +41,17 @@ Numbers = Float[np.ndarray, "*numbers"] | float
 
 
 def grow(k: Parts, q: Parts, drive: Drive, eta: float) -> tuple[Parts, Parts]:
-    r"""Key and query after $\eta$ in the constant force [`early-phase`]."""
+    r"""Key and query after $\eta$ in the constant force [`early-phase`].
+
+    Args:
+        k: Key parts along the directions.
+        q: Query parts along the directions.
+        drive: Drive of every direction.
+        eta: Integral of the value weight over t/tau.
+
+    Returns:
+        Key and query parts.
+    """
     fold = np.clip(drive * eta, -OVERFLOW / 2, OVERFLOW / 2)
     plus, minus = (k + q) / 2 * np.exp(fold), (k - q) / 2 * np.exp(-fold)
     return plus + minus, plus - minus
@@ -71,7 +81,7 @@ class Leg:
         bend = float(self.drive**2 @ (self.rising + self.falling))
         centre, lift = centre / (2 * bend), self.floor / bend
         gap = centre**2 - lift
-        size = np.sqrt(max(abs(gap), 1e-16 * (centre**2 + lift)))  # any scale will do, only not zero
+        size = np.sqrt(max(abs(gap), 1e-16 * (centre**2 + lift)))  # any nonzero scale will do
         size = min(size, 1 / self.drive.max())
         if gap > 0 and centre >= size:
             return size, float(np.arccosh(centre / size)), True
@@ -93,9 +103,9 @@ class Leg:
         return size * (np.sinh(theta) if cosine else np.cosh(theta)) / np.sqrt(self.energy(self.position(theta)))
 
     def climb(self, end: float) -> "Climb":
-        r"""The way up to $s = $ `end`, in panels.
+        r"""The path up to $s = $ `end`, cut into panels.
 
-        They are even in $\theta$ while the quadratic part rules and even in $s$ where exponentials do.
+        They are evenly spaced in $\theta$ where the quadratic part of $\Phi$ dominates, and in $s$ beyond.
         """
         bend = min(end, 1 / self.drive.max())
         start, stop = self.chart[1], float(self.angle(np.array(bend)))
@@ -193,7 +203,14 @@ class EarlyPhase:
         return self.time_to_origin + self.ascent.total if self.ascent else np.inf
 
     def follow(self, time: Times) -> tuple[Times, Times]:
-        r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$."""
+        r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$.
+
+        Args:
+            time: Times t/tau.
+
+        Returns:
+            Eta and value weight at every time.
+        """
         time = np.asarray(time, dtype=float)
         if self.ascent is None:
             return self.coast(time)
@@ -208,7 +225,7 @@ class EarlyPhase:
         return eta, np.where(late & self.turns, -1, 1) * np.sqrt(energy)
 
     def coast(self, time: Times) -> tuple[Times, Times]:
-        """A head whose parts only decay keeps the value weight it is left with."""
+        """A head whose key and query only decay keeps the value weight that remains."""
         v, k, q = self.start
         leg = Leg(v**2, *halves(k, self.flip * q), self.drive)
         eta = np.zeros(time.shape)
@@ -221,11 +238,25 @@ class EarlyPhase:
         return eta, np.sqrt(leg.energy(eta))
 
     def value(self, time: Times) -> Times:
-        r"""$v(t)$ for times before $T^*$ [`early-phase`]."""
+        r"""$v(t)$ for times before $T^*$ [`early-phase`].
+
+        Args:
+            time: Times t/tau.
+
+        Returns:
+            The value weight at every time.
+        """
         return self.flip * self.follow(time)[1]
 
     def weights(self, time: float) -> tuple[float, Parts, Parts]:
-        """Value, key and query after a time before $T^*$."""
+        """Value, key and query after a time before $T^*$.
+
+        Args:
+            time: Time t/tau.
+
+        Returns:
+            Value weight, key parts and query parts.
+        """
         eta, value = self.follow(np.array([time]))
         _, k, q = self.start
         k, q = grow(k, self.flip * q, self.drive, float(eta[0]))
@@ -238,10 +269,23 @@ def halves(k: Parts, q: Parts) -> tuple[Drive, Drive]:
 
 
 def early_phase(v: float, k: Parts, q: Parts, drive: Drive) -> EarlyPhase:
-    """The path of one head in a constant force; `k` and `q` in the basis in which the force is diagonal."""
+    """The path of one head in a constant force; `k` and `q` in the basis in which the force is diagonal.
+
+    Args:
+        v: Value weight.
+        k: Key parts along the directions.
+        q: Query parts along the directions.
+        drive: Drive of every direction.
+
+    Returns:
+        The path of the head.
+
+    Raises:
+        BadInput: If a drive is negative.
+    """
     v, k, q, drive = float(v), np.asarray(k, float), np.asarray(q, float), np.asarray(drive, float)
     if np.any(drive < 0):
-        raise BadInput(f"drive: {drive.tolist()} must not be negative; turn one vector of the pair round")
+        raise BadInput(f"drive: {drive.tolist()} must not be negative; change the sign of one vector of the pair")
     slope = drive @ np.sum(k * q, axis=0)
     flip = -1 if v < 0 or (v == 0 and slope < 0) else 1
     rising, falling = halves(k, flip * q)
@@ -274,7 +318,7 @@ def descending(v: float, k: Parts, q: Parts, drive: Drive, make) -> EarlyPhase:
 
 
 def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
-    r"""The $\eta > 0$ with $\Phi' = 0$, infinite if $\Phi$ falls for ever."""
+    r"""The $\eta > 0$ with $\Phi' = 0$, infinite if $\Phi$ never stops falling."""
     if not np.any((rising > 0) & (drive > 0)):
         return np.inf
 
@@ -290,12 +334,39 @@ def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
 
 
 def blow_up_time(v: float, k: Parts, q: Parts, drive: Drive) -> float:
-    r"""$T^*/\tau$ of one head [`blow-up`]."""
+    r"""$T^*/\tau$ of one head [`blow-up`].
+
+    Args:
+        v: Value weight.
+        k: Key parts along the directions.
+        q: Query parts along the directions.
+        drive: Drive of every direction.
+
+    Returns:
+        The time t/tau, infinite if the head never grows.
+
+    Raises:
+        BadInput: If a drive is negative.
+    """
     return early_phase(v, k, q, drive).time
 
 
 def propagate(v: float, k: Parts, q: Parts, drive: Drive, time: float) -> tuple[float, Parts, Parts]:
-    """One head's value, key and query after `time` in the constant force [`early-phase`]."""
+    """One head's value, key and query after `time` in the constant force [`early-phase`].
+
+    Args:
+        v: Value weight.
+        k: Key parts along the directions.
+        q: Query parts along the directions.
+        drive: Drive of every direction.
+        time: Time t/tau.
+
+    Returns:
+        Value weight, key parts and query parts.
+
+    Raises:
+        BadInput: If `time` is not between 0 and the blow-up, or a drive is negative.
+    """
     path = early_phase(v, k, q, drive)
     if not 0 <= time < path.time:
         raise BadInput(f"time: {time} must lie between 0 and the blow-up at {path.time:.6g}")
@@ -307,6 +378,15 @@ def one_direction_blow_up(v: float, k: float, q: float, drive: float) -> float:
 
     $R_F(v^2, k^2, q^2)/g$ if $vkq > 0$; otherwise the smallest of the three changes sign first, $[2R_F(0, y
     - x, z - x) - R_F(x, y, z)]/g$ with $x \le y \le z$ the sorted squares. Equal weights: $1/(g|v|)$.
+
+    Args:
+        v: Value weight.
+        k: Key part.
+        q: Query part.
+        drive: Drive of the direction.
+
+    Returns:
+        The time t/tau.
     """
     x, y, z = sorted((v**2, k**2, q**2))
     if v * k * q > 0 or x == 0:

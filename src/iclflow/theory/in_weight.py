@@ -1,6 +1,6 @@
-r"""In-context against in-weight learning.
+r"""In-context versus in-weight learning.
 
-A fraction $p$ of the sequences have task vectors of their own, the others share one, $w_0$. A shared task
+A fraction $p$ of the sequences have their own task vectors; the others share one, $w_0$. A shared task
 vector breaks the symmetry $w\to-w$, so all blocks of the weights take part: $\hat y = \nu \sum_{abc}
 \Theta_{abc} S_{ab} x_c$ with $S = XX'$ and $\Theta_{abc} = \sum_i V_{i,a}\, KQ_{i,bc}$, the value row $V =
 [\mathbf v, v]$ and the key-query block $KQ = [U; \mathbf u']$. Small merged weights grow along the leading
@@ -14,22 +14,22 @@ $$V = (s\hat w, v),\qquad U = f(I - \hat w\hat w') + h\,\hat w\hat w',\qquad \ma
 
 The training law has $p$ = `icl_fraction`; for $0<p<1$ the context labels of in-weight sequences are those of
 $w_0$. The two test laws are $p = 1$ (`in_context`) and $p = 0$ (`in_weight`), whose context labels are
-$N(0,1)$ and say nothing. One output.
+$N(0,1)$ and carry no information. There is one output.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
-from scipy.optimize import least_squares
+from scipy.optimize import OptimizeResult, least_squares
 from scipy.special import roots_genlaguerre, roots_hermitenorm
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
-from iclflow.theory.landscape import length_factors
-from iclflow.theory.merged import checked_time
+from iclflow.theory.landscape import length_factors, lengths
+from iclflow.theory.merged import checked_time, solve
+from iclflow.theory.white import is_white
 
 __all__ = [
     "Course",
@@ -55,7 +55,7 @@ __all__ = [
     "white_perpendicular_rate",
 ]
 
-# Rotations about w_0 leave six features alone. 0 is the direction of w_0, j the others, summed, y the label:
+# Six features are invariant under rotations about w_0. 0 is the direction of w_0, j the others, summed, y the label:
 # S_00 x_0, S_0y x_0, S_yy x_0, S_0j x_j, S_yj x_j, S_jj x_0.
 INVARIANTS = 6
 LAWS = ("train", "in_context", "in_weight")
@@ -72,8 +72,7 @@ class Scales(NamedTuple):
 
 
 def scales(task: Task) -> Scales:
-    n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
-    rho = {"tokens": n + 1, "none": np.full(n.shape, task.context)}.get(task.normalize or "context", n)
+    _, rho = lengths(task)
     first, second, third = length_factors(task)
     return Scales(first, float(np.mean(1 / rho)), second, third, float(np.mean(1 / rho**2)))
 
@@ -88,6 +87,15 @@ def cross_tensor(task: Task) -> Float[np.ndarray, "E E D"]:
 
     At $p = 0$ context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = (1 +
     \sigma^2)\Lambda_{0,c}$.
+
+    Args:
+        task: The task.
+
+    Returns:
+        The tensor b.
+
+    Raises:
+        BadInput: If the task has several outputs.
     """
     token, omega = covariances(task)[:2]
     k, p, w = scales(task), task.icl_fraction, shared_vector(task)
@@ -113,7 +121,17 @@ class Escape(NamedTuple):
 
 
 def escape(task: Task) -> Escape:
-    """How small merged weights leave zero [`iwl-escape`]: the time to escape is `ln(1/w) / rates[0]`."""
+    """How small merged weights leave zero [`iwl-escape`]: the escape time is `ln(1/w) / rates[0]`.
+
+    Args:
+        task: The task.
+
+    Returns:
+        Growth rates and the weights that grow at them.
+
+    Raises:
+        BadInput: If the task has several outputs.
+    """
     b = cross_tensor(task)
     left, rates, right = np.linalg.svd(b.reshape(len(b), -1), full_matrices=False)
     return Escape(rates, left.T, right.reshape(b.shape))
@@ -127,6 +145,15 @@ def white_invariant_matrix(task: Task) -> Float[np.ndarray, "2 3"]:
 
     $$c^2\begin{pmatrix} (1-p)\sqrt{D(D-1)}/N & (1-p)\sqrt D(1+3/N) & p+(1-p)D \\
       p\sqrt{D-1} & p+(1-p)D & (1-p)D^{3/2}\end{pmatrix}$$
+
+    Args:
+        task: The task.
+
+    Returns:
+        The matrix.
+
+    Raises:
+        BadInput: If the task is not white or has several outputs.
     """
     c, omega = white_values(task)
     k, p, D = scales(task), task.icl_fraction, task.dim
@@ -139,9 +166,18 @@ def white_invariant_matrix(task: Task) -> Float[np.ndarray, "2 3"]:
 
 
 def white_perpendicular_rate(task: Task) -> float:
-    r"""The other singular value of that tensor, found $D-1$ times and never the largest [`iwl-white`].
+    r"""The other singular value of that tensor, which occurs $D-1$ times and is never the largest [`iwl-white`].
 
     $$c^2\sqrt{(1-p)^2D\big[(1+\tfrac1N)^2+\tfrac1{N^2}\big] + p^2}$$
+
+    Args:
+        task: The task.
+
+    Returns:
+        The singular value.
+
+    Raises:
+        BadInput: If the task is not white or has several outputs.
     """
     c, omega = white_values(task)
     k, p = scales(task), task.icl_fraction
@@ -156,16 +192,34 @@ class Form(NamedTuple):
     b: Float[np.ndarray, " 6"]
     power: float
 
-    def loss(self, theta: Float[np.ndarray, "*T 6"]) -> Float[np.ndarray, "*T"]:
+    def loss(self, theta: Float[np.ndarray, "*T 6"]) -> Float[np.ndarray, "*T"] | float:
+        r"""$L(\theta)$.
+
+        Args:
+            theta: Six coefficients, along the last axis.
+
+        Returns:
+            The loss for each set of coefficients.
+        """
         return self.power - 2 * theta @ self.b + np.einsum("...i,ij,...j->...", theta, self.C, theta)
 
 
 def form(task: Task, law: str = "train") -> Form:
     """The quadratic form of the training law or of a test law, exact at finite `N` [`iwl-form`].
 
-    Given its task vector a context is Gaussian, so Wick's theorem gives its moments. What is left is a
-    polynomial of degree 4 in the task vector that depends on it through its part along `w_0` and the length
-    of the rest: three nodes of Gauss and Hermite by two of Gauss and Laguerre integrate it exactly.
+    Given its task vector, a context is Gaussian, so Wick's theorem gives its moments. The result is a polynomial
+    of degree 4 in the task vector, which enters through its component along `w_0` and the length of the rest:
+    three Gauss-Hermite nodes times two Gauss-Laguerre nodes integrate it exactly.
+
+    Args:
+        task: The task.
+        law: `train`, `in_context` or `in_weight`.
+
+    Returns:
+        The quadratic form.
+
+    Raises:
+        BadInput: If the law is unknown, or the task is not white or has several outputs.
     """
     if law not in LAWS:
         raise BadInput(f"law: {law!r} must be one of {', '.join(LAWS)}")
@@ -238,7 +292,14 @@ def conditional(
 
 
 def coefficients(scalars: Float[np.ndarray, "*T 5"]) -> Float[np.ndarray, "*T 6"]:
-    r"""The coefficients of $\Theta$ for $(s, v, f, h, r)$: $sh,\ vh+sr,\ vr,\ sf,\ vf,\ 0$ [`iwl-five`]."""
+    r"""The coefficients of $\Theta$ for $(s, v, f, h, r)$: $sh,\ vh+sr,\ vr,\ sf,\ vf,\ 0$ [`iwl-five`].
+
+    Args:
+        scalars: The five numbers s, v, f, h, r, along the last axis.
+
+    Returns:
+        The six coefficients, along the last axis.
+    """
     s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
     return np.stack([s * h, v * h + s * r, v * r, s * f, v * f, 0 * s], axis=-1)
 
@@ -252,11 +313,20 @@ def pull_matrix(residual: Float[np.ndarray, " 6"], D: int) -> Float[np.ndarray, 
 
 def infinite_context_loss(
     dim: int, variance: float, icl_fraction: float, scalars: Float[np.ndarray, "*T 5"]
-) -> Float[np.ndarray, "*T"]:
+) -> Float[np.ndarray, "*T"] | float:
     r"""The training loss for $N\to\infty$, $\Lambda = cI$, $\Omega = I$, $0 < p \le 1$ [`iwl-infinite`].
 
     $$L = c\big\{p\big[(D-1)(1-cvf)^2 + (1-c(vh+sr))^2 + c^2(v^2r^2D(D+2) + 2vrshD + s^2h^2)\big]
       + (1-p)\big(\sqrt D - c[(vh+sr)\sqrt D + vrD + sh]\big)^2\big\}$$
+
+    Args:
+        dim: Token dimension.
+        variance: Variance c of the tokens.
+        icl_fraction: Fraction p of sequences with their own task vectors.
+        scalars: The five numbers s, v, f, h, r, along the last axis.
+
+    Returns:
+        The loss for each set of five numbers.
     """
     s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
     c, p, D = variance, icl_fraction, dim
@@ -271,6 +341,17 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
     r"""$\alpha = \sum_i \tfrac14 (\ell\cdot V_i + \langle\rho, KQ_i\rangle)^2$ [`iwl-alpha`].
 
     $(\ell, \rho)$ is the leading singular pair of the cross tensor.
+
+    Args:
+        task: The task.
+        value: Value rows, one per head.
+        key_query: Key-query blocks, one per head.
+
+    Returns:
+        The growing part alpha.
+
+    Raises:
+        BadInput: If the task has several outputs.
     """
     lead = escape(task)
     along = value @ lead.value[0] + np.einsum("hbc,bc->h", key_query, lead.key_query[0])
@@ -278,7 +359,19 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
 
 
 def expected_alpha(task: Task, heads: int, scale: float) -> float:
-    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`]."""
+    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`].
+
+    Args:
+        task: The task.
+        heads: Number of heads.
+        scale: Standard deviation of the entries.
+
+    Returns:
+        The mean of alpha.
+
+    Raises:
+        BadInput: If the task has several outputs.
+    """
     lead = escape(task)
     reached = lead.value[0, -1] ** 2 + np.sum(lead.key_query[0, :-1] ** 2)
     return float(heads * scale**2 * reached / 4)
@@ -295,19 +388,29 @@ class Course(NamedTuple):
 
 
 def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
-    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
+    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`].
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+        time: Times t/tau.
+
+    Returns:
+        Losses and the five numbers at every time.
+
+    Raises:
+        BadInput: If `alpha` or `time` is not valid, or the task is not white or has several outputs.
+    """
     time = checked_time(time)
     path = integrate(task, form(task), alpha, max(float(time[-1]), 1e-9), t_eval=time)
-    found = unpacked(path.y.T, task.dim)
-    theta = coefficients(found)
-    train, own, shared = (form(task, law).loss(theta) for law in LAWS)
-    return Course(time, train, own, shared, found)
+    scalars = unpacked(path.y.T, task.dim)
+    theta = coefficients(scalars)
+    train, own, shared = (np.asarray(form(task, law).loss(theta)) for law in LAWS)
+    return Course(time, train, own, shared, scalars)
 
 
-def integrate(task: Task, training: Form, alpha: float, end: float, **options):
-    """The flow as ln of the common norm and two unit vectors, which stand still on the first plateau."""
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
+def integrate(task: Task, training: Form, alpha: float, end: float, **options: Any) -> OptimizeResult:
+    """The flow as ln of the common norm and two unit vectors, which are constant on the first plateau."""
     D = task.dim
     left, _, right = np.linalg.svd(pull_matrix(training.b, D))
 
@@ -320,11 +423,7 @@ def integrate(task: Task, training: Form, alpha: float, end: float, **options):
         growth = n @ on_value
         return np.concatenate([[growth], on_value - n * growth, on_block - k * growth])
 
-    start = np.concatenate([[np.log(alpha) / 2], left[:, 0], right[0]])
-    path = solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
-    if path.status < 0:
-        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
-    return path
+    return solve(field, alpha, np.concatenate([left[:, 0], right[0]]), end, **options)
 
 
 def from_units(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
@@ -337,7 +436,18 @@ def unpacked(states: Float[np.ndarray, "T 6"], D: int) -> Float[np.ndarray, "T 5
 
 
 def half_time(task: Task, alpha: float) -> float:
-    """When half of the first drop of the training loss, down to the resting point, is done [`iwl-five`]."""
+    """The time at which half of the first drop, down to the resting point, is done [`iwl-five`].
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+
+    Returns:
+        The time t/tau.
+
+    Raises:
+        BadInput: If `alpha` is not positive or too large, or the task is not white or has several outputs.
+    """
     training, D = form(task), task.dim
     middle = (training.power + resting_point(task).train) / 2
 
@@ -359,12 +469,22 @@ class RestingPoint(NamedTuple):
     train: float
     in_context: float
     in_weight: float
-    late_rate: float  # largest singular value of what is left of the gradient; 0 at the minimum
+    late_rate: float  # largest singular value of the remaining gradient; 0 at the minimum
     pre_rate: float  # growth of the same weights before the first drop
 
 
 def resting_point(task: Task) -> RestingPoint:
-    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`]."""
+    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`].
+
+    Args:
+        task: The task.
+
+    Returns:
+        The five numbers, the three losses and the rates.
+
+    Raises:
+        BadInput: If the task is not white or has several outputs.
+    """
     training, D = form(task), task.dim
     late = integrate(task, training, 1e-8, 1e5 / escape(task).rates[0]).y[:, -1]
 
@@ -373,8 +493,8 @@ def resting_point(task: Task) -> RestingPoint:
         M = pull_matrix(training.b - training.C @ coefficients(from_units(n, k, D)), D)
         return np.concatenate([M @ k, n @ M, [n @ n - k @ k]])
 
-    found = least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
-    scalars = from_units(found[:2], found[2:], D)
+    solution = least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
+    scalars = from_units(solution[:2], solution[2:], D)
     theta = coefficients(scalars)
     train, own, shared = (float(form(task, law).loss(theta)) for law in LAWS)
     late_rate, pre_rate = late_rates(training, theta, D)
@@ -382,7 +502,7 @@ def resting_point(task: Task) -> RestingPoint:
 
 
 def late_rates(training: Form, theta: Float[np.ndarray, " 6"], D: int) -> tuple[float, float]:
-    """Rate after and before the first drop of the fastest weights that it left behind."""
+    """Growth rates, after and before the first drop, of the weights that grow fastest after it."""
     residual = training.b - training.C @ theta
     perpendicular = [np.linalg.norm(g[3:]) / (D - 1) for g in (residual, training.b)]
     left, rates, right = np.linalg.svd(pull_matrix(residual, D))
@@ -392,10 +512,20 @@ def late_rates(training: Form, theta: Float[np.ndarray, " 6"], D: int) -> tuple[
 
 
 def late_drop_time(task: Task, alpha: float) -> float:
-    r"""$t_1 + [\ln(1/w) - \sigma_{pre}t_1]/\sigma_{res}$: about when the next drop comes [`iwl-late`].
+    r"""$t_1 + [\ln(1/w) - \sigma_{pre}t_1]/\sigma_{res}$: the approximate time of the next drop [`iwl-late`].
 
     $w = \sqrt\alpha$, $t_1$ the first drop, and $\sigma_{pre}, \sigma_{res}$ the growth rates before and
-    after it of the weights that grow next. Good to a tenth; infinite when the resting point is the minimum.
+    after it of the weights that grow next. Accurate to 10 per cent; infinite if the resting point is the minimum.
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+
+    Returns:
+        The time t/tau.
+
+    Raises:
+        BadInput: If `alpha` is not positive or too large, or the task is not white or has several outputs.
     """
     rest, first = resting_point(task), half_time(task, alpha)
     if rest.late_rate < 1e-9 * escape(task).rates[0]:
@@ -404,7 +534,17 @@ def late_drop_time(task: Task, alpha: float) -> float:
 
 
 def global_minimum(task: Task) -> float:
-    r"""The lowest training loss over all $\Theta$, with heads enough, $P - b'C^{-1}b$ [`iwl-levels`]."""
+    r"""The lowest training loss over all $\Theta$, with enough heads, $P - b'C^{-1}b$ [`iwl-levels`].
+
+    Args:
+        task: The task.
+
+    Returns:
+        The loss.
+
+    Raises:
+        BadInput: If the task is not white or has several outputs.
+    """
     training = form(task)
     return float(training.power - training.b @ np.linalg.pinv(training.C, hermitian=True) @ training.b)
 
@@ -413,12 +553,26 @@ def in_weight_plateau(context: int) -> float:
     r"""$2/(N+2)$: loss at $p = 0$ after its first drop, relative to the start [`iwl-levels`].
 
     The map $w_0'x_q$ is read out through the mean squared label, whose fluctuations remain.
+
+    Args:
+        context: Context length.
+
+    Returns:
+        The relative loss.
     """
     return 2 / (context + 2)
 
 
 def in_context_loss_of_in_weight_solution(dim: int, context: int) -> float:
-    r"""$1 + \frac{D+2}{D}/(1 + \frac2N)$: in-context test loss there, trace 1 [`iwl-levels`]."""
+    r"""$1 + \frac{D+2}{D}/(1 + \frac2N)$: in-context test loss there, trace 1 [`iwl-levels`].
+
+    Args:
+        dim: Token dimension.
+        context: Context length.
+
+    Returns:
+        The relative loss.
+    """
     return 1 + (dim + 2) / dim / (1 + 2 / context)
 
 
@@ -426,6 +580,13 @@ def in_weight_loss_of_in_context_solution(dim: int, context: int) -> float:
     r"""$1 + \sigma_\infty^2c^2D/N$ with $c = 1/D$ [`iwl-levels`].
 
     $\sigma_\infty = D/(1 + (1+D)/N)$, the gain at the minimum for white tokens of trace 1.
+
+    Args:
+        dim: Token dimension.
+        context: Context length.
+
+    Returns:
+        The relative loss.
     """
     return 1 + dim / (1 + (1 + dim) / context) ** 2 / context
 
@@ -437,12 +598,12 @@ def shared_vector(task: Task) -> Float[np.ndarray, " D"]:
 
 
 def white_values(task: Task) -> tuple[float, float]:
-    """Variance of tokens and of task vectors; all that uses the symmetry about w_0 comes through here."""
+    """The variances of tokens and of task vectors; refuses a task that is not symmetric about w_0."""
     shared_vector(task)
     if task.dim < 2:
         raise BadInput(f"dim: {task.dim} must be at least 2 for the five-number reduction")
-    for field, matrix in zip(("spectrum", "task_spectrum"), covariances(task)[:2], strict=True):
-        if np.abs(matrix - matrix[0, 0] * np.eye(task.dim)).max() > 1e-12 * matrix[0, 0]:
-            raise BadInput(f"{field}: {getattr(task, field)!r} must be white for the five-number reduction")
     token, omega = covariances(task)[:2]
+    for field, matrix in (("spectrum", token), ("task_spectrum", omega)):
+        if not is_white(matrix):
+            raise BadInput(f"{field}: {getattr(task, field)!r} must be white for the five-number reduction")
     return float(token[0, 0]), float(omega[0, 0])

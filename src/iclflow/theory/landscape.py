@@ -8,7 +8,7 @@ $$C_1 = \kappa_1 \Lambda\Omega\Lambda,\qquad
   B = (\kappa_2+\kappa_3)\Lambda\Omega\Lambda + \kappa_3(\operatorname{tr}\Lambda\Omega + \sigma^2)\Lambda .$$
 
 The $\kappa$ say how context length and normaliser enter: $(1, 1, 1/N)$ for the paper's $1/N$. Every variant of the
-task changes only two numbers a direction, the drive $g_d$ and the curvature $m_d$; the strength that is learned is
+task changes only two numbers per direction, the drive $g_d$ and the curvature $m_d$; the strength that is learned is
 $\alpha_d = g_d/m_d$ and the loss it saves $T_d^2 = g_d^2/m_d$.
 
 Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/p}$ first (`iclflow.units`).
@@ -23,15 +23,7 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, root
 from iclflow.errors import BadInput
 
-__all__ = [
-    "Directions",
-    "Landscape",
-    "directions",
-    "landscape",
-    "length_factors",
-    "minimum",
-    "plateau_losses",
-]
+__all__ = ["Directions", "Landscape", "directions", "landscape", "length_factors", "minimum", "plateau_losses"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +37,25 @@ class Landscape:
     outputs: int = 1
 
     def loss(self, A: Float[np.ndarray, "D D"]) -> float:
-        r"""$L(A)$, a mean over outputs that all carry the same $A$."""
+        r"""$L(A)$, a mean over outputs that all carry the same $A$.
+
+        Args:
+            A: Effective matrix of one output.
+
+        Returns:
+            The loss.
+        """
         return self.base - 2 * np.sum(A * self.cross) + np.sum(A * (self.context @ A @ self.query))
 
     def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
-        r"""$G = C_1 - B A \Lambda$."""
+        r"""$G = C_1 - B A \Lambda$.
+
+        Args:
+            A: Effective matrix of one output.
+
+        Returns:
+            Minus half the gradient of the loss.
+        """
         return self.cross - self.context @ A @ self.query
 
 
@@ -92,11 +98,25 @@ class Directions:
         return np.argsort(-self.drive, kind="stable")
 
     def matrix(self, strengths: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
-        r"""$A = \sum_d s_d\, \ell_d r_d' / \sqrt O$, the effective matrix of one output."""
+        r"""$A = \sum_d s_d\, \ell_d r_d' / \sqrt O$, the effective matrix of one output.
+
+        Args:
+            strengths: Strength of every direction.
+
+        Returns:
+            The effective matrix.
+        """
         return (self.left * (strengths / np.sqrt(self.outputs))) @ self.right.T
 
     def loss(self, learned: Bool[np.ndarray, " D"]) -> float:
-        r"""$L(S) = L_0 - \sum_{d\in S} T_d^2$ [`plateau`]."""
+        r"""$L(S) = L_0 - \sum_{d\in S} T_d^2$ [`plateau`].
+
+        Args:
+            learned: Which directions are learned.
+
+        Returns:
+            The loss of the fixed point.
+        """
         return float(self.base - self.saved[np.asarray(learned, dtype=bool)].sum())
 
 
@@ -105,14 +125,35 @@ def length_factors(task: Task) -> tuple[float, float, float]:
 
     $n$ is the context length, $N$ or uniform on $1..N$ with the prefix loss, and $\rho$ the normaliser in the paper's
     units: $n$ (`context`), $n+1$ (`tokens`), $N$ (`none`, after weights are rescaled).
+
+    Args:
+        task: The task.
+
+    Returns:
+        The three factors.
     """
-    n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
-    rho = {"tokens": n + 1, "none": np.full(n.shape, task.context)}.get(task.normalize or "context", n)
+    n, rho = lengths(task)
     return float(np.mean(n / rho)), float(np.mean(n**2 / rho**2)), float(np.mean(n / rho**2))
 
 
+def lengths(task: Task) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    r"""Every context length $n$ that counts in the loss, and its normaliser $\rho$."""
+    n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
+    return n, {"tokens": n + 1, "none": np.full(n.shape, task.context)}.get(task.normalize or "context", n)
+
+
 def landscape(task: Task) -> Landscape:
-    """The population loss of a task whose sequences all have a task vector of their own [`population-loss`]."""
+    """The population loss of a task in which every sequence has its own task vector [`population-loss`].
+
+    Args:
+        task: The task.
+
+    Returns:
+        The quadratic form of the loss.
+
+    Raises:
+        BadInput: If `icl_fraction` < 1.
+    """
     if task.icl_fraction < 1:
         raise BadInput(
             f"icl_fraction: {task.icl_fraction} must be 1 here; `theory.in_weight` treats shared task vectors"
@@ -130,47 +171,76 @@ def landscape(task: Task) -> Landscape:
 
 
 def directions(task: Task) -> Directions:
-    """The decoupled directions of a task; its token and task covariance must have full rank."""
-    scene, cov = landscape(task), covariances(task)
+    """The decoupled directions of a task; its token and task covariance must have full rank.
+
+    Args:
+        task: The task.
+
+    Returns:
+        The directions with their drive and curvature.
+
+    Raises:
+        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
+    """
+    L, cov = landscape(task), covariances(task)
     for name, matrix in (("spectrum", cov.token), ("task_spectrum", cov.task)):
         values = np.linalg.eigvalsh(matrix)
         if values[0] <= 1e-12 * values[-1]:
             raise BadInput(f"{name}: must have full rank for theory; smallest eigenvalue is {values[0]:.3g}")
     rotated = cov.basis.T @ cov.task @ cov.basis
     commuting = bool(np.abs(rotated - np.diag(np.diag(rotated))).max() <= 1e-10 * np.abs(rotated).max())
-    left, right = (cov.basis, cov.basis) if commuting else singular_directions(scene)
+    left, right = (cov.basis, cov.basis) if commuting else singular_directions(L)
     along = lambda matrix, a, b: np.einsum("id,ij,jd->d", a, matrix, b)
     return Directions(
         left=left,
         right=right,
-        drive=np.sqrt(task.out_dim) * along(scene.cross, left, right),
-        context=along(scene.context, left, left),
-        query=along(scene.query, right, right),
-        base=scene.base,
+        drive=np.sqrt(task.out_dim) * along(L.cross, left, right),
+        context=along(L.context, left, left),
+        query=along(L.query, right, right),
+        base=L.base,
         outputs=task.out_dim,
         commuting=commuting,
     )
 
 
-def singular_directions(scene: Landscape) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
+def singular_directions(L: Landscape) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
     r"""Unit vectors along $B^{-1/2}u_d$ and $\Lambda^{-1/2}w_d$, $(u_d, w_d)$ the singular pairs of $T$."""
-    inverse_context, inverse_query = np.linalg.inv(root(scene.context)), np.linalg.inv(root(scene.query))
-    u, _, wt = np.linalg.svd(inverse_context @ scene.cross @ inverse_query)
+    inverse_context, inverse_query = np.linalg.inv(root(L.context)), np.linalg.inv(root(L.query))
+    u, _, wt = np.linalg.svd(inverse_context @ L.cross @ inverse_query)
     left, right = inverse_context @ u, inverse_query @ wt.T
     return left / np.linalg.norm(left, axis=0), right / np.linalg.norm(right, axis=0)
 
 
-def plateau_losses(task: Task) -> Float[np.ndarray, " D+1"]:
+def plateau_losses(task: Task) -> Float[np.ndarray, " levels"]:
     r"""The losses $L(M_0), \dots, L(M_D)$ of the fixed points visited in order of learning [`plateau`].
 
     $$L(M_m) = L_0 - \sum_{d \le m} T_d^2
       \;\overset{\Omega = I}{=}\;
       \operatorname{tr}\Lambda - \sum_{d\le m} \frac{\lambda_d}{1 + (1 + \operatorname{tr}\Lambda/\lambda_d)/N}$$
+
+    Args:
+        task: The task.
+
+    Returns:
+        D + 1 losses, falling.
+
+    Raises:
+        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
     """
     d = directions(task)
     return d.base - np.concatenate([[0.0], np.cumsum(d.saved[d.order])])
 
 
 def minimum(task: Task) -> float:
-    r"""The lowest population loss, $L_0 - \sum_d T_d^2$ [`minimum`]."""
+    r"""The lowest population loss, $L_0 - \sum_d T_d^2$ [`minimum`].
+
+    Args:
+        task: The task.
+
+    Returns:
+        The loss.
+
+    Raises:
+        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
+    """
     return float(plateau_losses(task)[-1])

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from iclflow.data.spectrum import root
 from iclflow.errors import BadInput
 from iclflow.theory.landscape import Landscape
-from iclflow.theory.merged import lowest_loss, minimiser
+from iclflow.theory.merged import Matrices, Matrix, Times, Values, lowest_loss, minimiser
+from iclflow.theory.separate import Keys
 
 __all__ = [
     "expected_loss_merged",
@@ -29,16 +30,31 @@ __all__ = [
 ]
 
 
-def kernel_merged(v: Float[np.ndarray, " H"], U: Float[np.ndarray, "H D D"]) -> Float[np.ndarray, "DD DD"]:
-    r"""$\mathcal K$ of merged attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`]."""
+def kernel_merged(v: Values, U: Matrices) -> Float[np.ndarray, "DD DD"]:
+    r"""$\mathcal K$ of merged attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`].
+
+    Args:
+        v: Value weights, one per head.
+        U: Key-query matrices, one per head.
+
+    Returns:
+        The kernel, as a matrix of D^2 rows.
+    """
     flat = U.reshape(len(U), -1)
     return v @ v * np.eye(flat.shape[1]) + flat.T @ flat
 
 
-def kernel_separate(
-    v: Float[np.ndarray, " H"], K: Float[np.ndarray, "H R D"], Q: Float[np.ndarray, "H R D"]
-) -> Float[np.ndarray, "DD DD"]:
-    r"""$\mathcal K$ of separate attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`]."""
+def kernel_separate(v: Values, K: Keys, Q: Keys) -> Float[np.ndarray, "DD DD"]:
+    r"""$\mathcal K$ of separate attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`].
+
+    Args:
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        The kernel, as a matrix of D^2 rows.
+    """
     eye = np.eye(K.shape[-1])
     keys, queries = np.einsum("h,hri,hrj->ij", v**2, K, K), np.einsum("h,hri,hrj->ij", v**2, Q, Q)
     product = np.einsum("hri,hrj->hij", K, Q).reshape(len(v), -1)
@@ -46,21 +62,36 @@ def kernel_separate(
 
 
 def rate_merged(heads: int, value: float, matrix: float) -> float:
-    r"""$H(s_v^2 + s_U^2)$: the mean kernel over Gaussian entries is this times the identity [`lazy-rate`]."""
+    r"""$H(s_v^2 + s_U^2)$: the mean kernel over Gaussian entries is this times the identity [`lazy-rate`].
+
+    Args:
+        heads: Number of heads.
+        value: Standard deviation of the value weights.
+        matrix: Standard deviation of the key-query entries.
+
+    Returns:
+        The mean rate.
+    """
     return heads * (value**2 + matrix**2)
 
 
 def rate_separate(heads: int, rank: int, value: float, key: float, query: float) -> float:
-    r"""$HR(s_v^2s_k^2 + s_v^2s_q^2 + s_k^2s_q^2)$, the same for separate attention [`lazy-rate`]."""
+    r"""$HR(s_v^2s_k^2 + s_v^2s_q^2 + s_k^2s_q^2)$, the same for separate attention [`lazy-rate`].
+
+    Args:
+        heads: Number of heads.
+        rank: Rank of every head.
+        value: Standard deviation of the value weights.
+        key: Standard deviation of the key entries.
+        query: Standard deviation of the query entries.
+
+    Returns:
+        The mean rate.
+    """
     return heads * rank * ((value * key) ** 2 + (value * query) ** 2 + (key * query) ** 2)
 
 
-def frozen_loss(
-    scene: Landscape,
-    kernel: float | Float[np.ndarray, "DD DD"],
-    start: Float[np.ndarray, "D D"],
-    time: Float[np.ndarray, " T"],
-) -> Float[np.ndarray, " T"]:
+def frozen_loss(L: Landscape, kernel: float | Float[np.ndarray, "DD DD"], start: Matrix, time: Times) -> Times:
     r"""The loss from $A(0)$ = `start` under a kernel, number or matrix, that stays as it is [`lazy-loss`].
 
     $$L(t) = L_{min} + \sum_{dd'} m_{dd'}\,(A_0 - A^\star)_{dd'}^2\; e^{-2\,rate\; m_{dd'} t/\tau},\qquad
@@ -68,22 +99,56 @@ def frozen_loss(
 
     for a kernel $rate \cdot I$ in the eigenbases of $B$ and $\Lambda$; in general the exponents are the
     eigenvalues of $M^{1/2}\mathcal K M^{1/2}$ with $M = B\otimes\Lambda$.
+
+    Args:
+        L: The population loss.
+        kernel: The kernel, a number or a matrix of D^2 rows.
+        start: Effective matrix at time 0.
+        time: Times t/tau.
+
+    Returns:
+        The loss at every time.
+
+    Raises:
+        BadInput: If there are several outputs.
     """
-    if scene.outputs > 1:
-        raise BadInput(f"out_dim: {scene.outputs} must be 1 for the lazy regime")
-    half = np.kron(root(scene.context), root(scene.query))
+    if L.outputs > 1:
+        raise BadInput(f"out_dim: {L.outputs} must be 1 for the lazy regime")
+    half = np.kron(root(L.context), root(L.query))
     full = kernel * np.eye(len(half)) if np.ndim(kernel) == 0 else np.asarray(kernel)
     rates, vectors = np.linalg.eigh(half @ full @ half)
-    weights = (vectors.T @ half @ (start - minimiser(scene)).ravel()) ** 2
-    return lowest_loss(scene) + np.exp(-2 * np.outer(time, rates)) @ weights
+    weights = (vectors.T @ half @ (start - minimiser(L)).ravel()) ** 2
+    return lowest_loss(L) + np.exp(-2 * np.outer(time, rates)) @ weights
 
 
-def expected_loss_merged(scene: Landscape, heads: int, value: float, matrix: float) -> float:
-    r"""$E\,L(0) = L_0 + H s_v^2 s_U^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
-    return scene.base + heads * (value * matrix) ** 2 * float(np.trace(scene.context) * np.trace(scene.query))
+def expected_loss_merged(L: Landscape, heads: int, value: float, matrix: float) -> float:
+    r"""$E\,L(0) = L_0 + H s_v^2 s_U^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`].
+
+    Args:
+        L: The population loss.
+        heads: Number of heads.
+        value: Standard deviation of the value weights.
+        matrix: Standard deviation of the key-query entries.
+
+    Returns:
+        The mean initial loss.
+    """
+    return L.base + heads * (value * matrix) ** 2 * float(np.trace(L.context) * np.trace(L.query))
 
 
-def expected_loss_separate(scene: Landscape, heads: int, rank: int, value: float, key: float, query: float) -> float:
-    r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
+def expected_loss_separate(L: Landscape, heads: int, rank: int, value: float, key: float, query: float) -> float:
+    r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`].
+
+    Args:
+        L: The population loss.
+        heads: Number of heads.
+        rank: Rank of every head.
+        value: Standard deviation of the value weights.
+        key: Standard deviation of the key entries.
+        query: Standard deviation of the query entries.
+
+    Returns:
+        The mean initial loss.
+    """
     power = heads * rank * (value * key * query) ** 2
-    return scene.base + power * float(np.trace(scene.context) * np.trace(scene.query))
+    return L.base + power * float(np.trace(L.context) * np.trace(L.query))

@@ -27,7 +27,7 @@ from iclflow.theory.single_mode import Growth
 
 __all__ = ["Rotation", "learning_path", "residual_amplitude", "rotation", "rotation_rate"]
 
-SEED = 1e-4  # relative size of the part along j at which the orbit is begun; its error is of second order
+SEED = 1e-4  # relative size of the part along j where the orbit starts; the error is of second order
 RECORDS = 2000
 
 Times = Float[np.ndarray, "*times"] | float
@@ -36,7 +36,19 @@ Times = Float[np.ndarray, "*times"] | float
 def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> float:
     r"""$\mu$: rate at which a head of value $v$ (alone: $\alpha_i^{1/3}$) leaves $i$ for $j$ [`rotation`].
 
-    Negative where $T_j^2 < T_i^2$: the part along $j$ then dies away.
+    Negative where $T_j^2 < T_i^2$: the component along $j$ then decays.
+
+    Args:
+        d: The directions of the task.
+        i: The direction that the head holds.
+        j: The direction that it turns to.
+        value: Value weight of the head; by default that of a head that holds `i` alone.
+
+    Returns:
+        The rate, in units of 1/tau.
+
+    Raises:
+        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "head rotation")
     value = d.strength[i] ** (1 / 3) if value is None else value
@@ -44,10 +56,20 @@ def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> 
 
 
 def learning_path(d: Directions, places: int) -> tuple[tuple[int, ...], ...]:
-    """The sets of directions that rank-one heads hold one after the other, from small weights [`path`].
+    """The sets of directions that rank-one heads hold in turn, from small initial weights [`path`].
 
-    A new head takes the free direction of largest drive. Before the next head is ready, every head turns,
-    as often as it can, to the free direction that it leaves for at the largest rate.
+    A new head takes the free direction of largest drive. Before the next head has grown, heads turn to better
+    free directions, the fastest turn first, until none is left.
+
+    Args:
+        d: The directions of the task.
+        places: Number of rank-one heads.
+
+    Returns:
+        The learned sets in order, from the empty set.
+
+    Raises:
+        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "the path of learned sets")
     learned: list[int] = []
@@ -76,6 +98,18 @@ def residual_amplitude(d: Directions, i: int, j: int, growth: Growth, lead: floa
 
     `lead` is the amplitude along $i$ at the moment at which `k` and `q` are the parts along $j$; signs are
     those of a positive value weight.
+
+    Args:
+        d: The directions of the task.
+        i: The direction that the head holds.
+        j: The direction that it turns to.
+        growth: The growth of `i` in this head.
+        lead: Amplitude along `i` at the start.
+        k: Key part along `j` at the start.
+        q: Query part along `j` at the start.
+
+    Returns:
+        The amplitude.
     """
     damping = d.drive[i] * np.array([d.context[j] / d.context[i], d.query[j] / d.query[i]])
 
@@ -93,7 +127,7 @@ def residual_amplitude(d: Directions, i: int, j: int, growth: Growth, lead: floa
     too_large.terminal = True  # type: ignore[attr-defined]
     with np.errstate(over="ignore", invalid="ignore"):  # trial steps may overflow; they are rejected
         run = solve_ivp(field, (min(begin, end), end), [k, q], rtol=1e-7, atol=1e-30, events=too_large)
-    if run.status != 0:  # the head has turned long before it was grown
+    if run.status != 0:  # the head turns long before it is fully grown
         return growth.final_value
     y = run.y[:, -1]
     rates, vectors = np.linalg.eigh(exchange_block(d, i, j, growth.final_value))
@@ -111,23 +145,53 @@ class Rotation:
 
     @property
     def midpoint_age(self) -> float:
+        """Age at which half of the loss that the turn saves is gone."""
         return float(np.interp(0.5, self.share, self.ages))
 
     @property
     def switch_age(self) -> float:
+        """Age at which the new direction is switched off for all other heads."""
         return self.midpoint_age
 
     def fallen_at(self, age: Times) -> Times:
+        """Share of the loss that is gone at an age.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The shares.
+        """
         return np.interp(age, self.ages, self.share)
 
     def gained(self, age: Times) -> Times:
+        """What the turn has added to the cube of the head's value weight at an age.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The change of the cube.
+        """
         return np.interp(age, self.ages, self.cubes)
 
 
 def rotation(d: Directions, i: int, j: int, others: tuple[int, ...] = ()) -> Rotation:
     """The orbit from the saddle where a head holds `i` (and `others`) to the one where it holds `j` instead.
 
-    It is unique up to its time origin, so one integration of the head's own flow gives the whole event.
+    It is unique up to its time origin, so one integration of the head's own flow gives the entire event.
+
+    Args:
+        d: The directions of the task.
+        i: The direction that the head holds.
+        j: The direction that it turns to.
+        others: Other directions that the head holds throughout.
+
+    Returns:
+        The course of the turn.
+
+    Raises:
+        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "head rotation")
     axes = [i, *others, j]

@@ -40,7 +40,7 @@ __all__ = [
     "vector_field",
 ]
 
-MOST_DIRECTIONS = 20  # 2^20 fixed points are the most that are listed
+MOST_DIRECTIONS = 20  # at most 2^20 fixed points are listed
 
 Mask = Bool[np.ndarray, " D"]
 Matrix = Float[np.ndarray, "D D"]
@@ -63,31 +63,78 @@ class SampleLandscape:
     outputs: int = 1
 
     def loss(self, A: Matrix) -> float:
+        r"""$L(A)$, a mean over outputs that all carry the same $A$.
+
+        Args:
+            A: Effective matrix of one output.
+
+        Returns:
+            The loss.
+        """
         return float(self.base - 2 * np.sum(A * self.cross) + np.sum(A * self.curve(A)))
 
     def force(self, A: Matrix) -> Matrix:
+        r"""$G = -\tfrac12 \partial L/\partial A$.
+
+        Args:
+            A: Effective matrix of one output.
+
+        Returns:
+            Minus half the gradient of the loss.
+        """
         return self.cross - self.curve(A)
 
     def curve(self, A: Matrix) -> Matrix:
+        r"""$\mathcal Q A$, the part of the gradient that is linear in $A$.
+
+        Args:
+            A: Effective matrix of one output.
+
+        Returns:
+            The product, as a matrix.
+        """
         D = len(A)
         return (self.quadratic.reshape(D * D, D * D) @ A.ravel()).reshape(D, D)
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
-    r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more)."""
+    r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more).
+
+    Args:
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        The effective matrix.
+    """
     return np.einsum("h,hrd,hre->de", v, K, Q)
 
 
-def vector_field(scene: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
-    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last."""
+def vector_field(L: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
+    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last.
+
+    Args:
+        L: The loss, of the population or of a sample.
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        The time derivatives of `v`, `K` and `Q`.
+
+    Raises:
+        BadInput: If the shapes do not agree or a weight is not finite.
+    """
     check_shapes(v, K, Q)
-    scale = np.sqrt(scene.outputs)
-    G = scale * scene.force(effective_matrix(v, K, Q) / scale)
+    scale = np.sqrt(L.outputs)
+    G = scale * L.force(effective_matrix(v, K, Q) / scale)
     felt = np.einsum("de,hre->hrd", G, Q)
     return np.sum(K * felt, axis=(1, 2)), v[:, None, None] * felt, v[:, None, None] * (K @ G)
 
 
-def check_shapes(v: Values, K: Keys, Q: Keys) -> None:
+def check_shapes(v: np.ndarray, K: np.ndarray, Q: np.ndarray) -> None:
+    """Refuse weights whose shapes do not fit each other, or that are not finite."""
     if not all(np.isfinite(x).all() for x in (v, K, Q)):
         raise BadInput("v, K, Q: hold NaN or infinity; every weight must be finite")
     if K.ndim != 3 or K.shape != Q.shape or v.shape != K.shape[:1]:
@@ -95,7 +142,16 @@ def check_shapes(v: Values, K: Keys, Q: Keys) -> None:
 
 
 def conserved(v: Values, K: Keys, Q: Keys) -> tuple[Values, Float[np.ndarray, "H R R"]]:
-    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`]."""
+    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`].
+
+    Args:
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        One number and one matrix per head.
+    """
 
     def gram(W):
         return W @ W.transpose(0, 2, 1)
@@ -120,7 +176,17 @@ def check_commuting(d: Directions, what: str) -> None:
 
 
 def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
-    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`]."""
+    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`].
+
+    Args:
+        d: The directions of the task.
+
+    Returns:
+        An iterator over pairs of a learned set and its loss.
+
+    Raises:
+        BadInput: If there are too many directions, or two save the same loss.
+    """
     size = len(d.drive)
     if size > MOST_DIRECTIONS:
         raise BadInput(f"dim: {size} directions have 2^{size} fixed points; at most {MOST_DIRECTIONS} are listed")
@@ -131,14 +197,34 @@ def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
 
 
 def head_value(d: Directions, learned: Mask) -> float:
-    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
+    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`].
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions the head holds.
+
+    Returns:
+        The value weight.
+    """
     return float(d.strength[np.asarray(learned, dtype=bool)].sum() ** (1 / 3))
 
 
 def ansatz_weights(d: Directions, learned: Mask, heads: int, rank: int = 1) -> tuple[Values, Keys, Keys]:
-    r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ a direction (Eq. 20) [`ansatz`].
+    r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ per direction (Eq. 20) [`ansatz`].
 
     Heads are filled in the order of learning, `rank` directions each; the others are zero.
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions are learned.
+        heads: Number of heads.
+        rank: Rank of every head.
+
+    Returns:
+        Value weights, keys and queries.
+
+    Raises:
+        BadInput: If the heads cannot hold the learned directions.
     """
     chosen = [j for j in d.order if learned[j]]
     if len(chosen) > heads * rank:
@@ -167,16 +253,44 @@ class Conditions(NamedTuple):
     silent: Values  # tr(K G Q') of a silent head, relative to |K||G||Q|
 
     def hold(self, tolerance: float = 1e-8) -> bool:
-        """C1, C2 and what silent heads really need."""
+        """Whether C1, C2 and the condition that silent heads really need hold.
+
+        Args:
+            tolerance: Largest deviation that counts as zero.
+
+        Returns:
+            True if they hold.
+        """
         return bool(max(self.matrix, self.span.max(), self.silent.max()) <= tolerance)
 
     def hold_as_published(self, tolerance: float = 1e-8) -> bool:
-        """C1, C2 and C3."""
+        """Whether C1, C2 and C3 hold, as the paper states them.
+
+        Args:
+            tolerance: Largest deviation that counts as zero.
+
+        Returns:
+            True if they hold.
+        """
         return bool(max(self.matrix, self.span.max(), self.silent_span.max()) <= tolerance)
 
 
 def conditions(d: Directions, learned: Mask, v: Values, K: Keys, Q: Keys) -> Conditions:
-    """The paper's conditions for weights to be the fixed point of a set of directions [`conditions`]."""
+    """The paper's conditions for weights to be the fixed point of a set of directions [`conditions`].
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions are learned.
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        The deviation from every condition.
+
+    Raises:
+        BadInput: If the shapes do not agree or a weight is not finite.
+    """
     check_shapes(v, K, Q)
     learned = np.asarray(learned, dtype=bool)
     target = (d.left * (d.strength * learned)) @ d.right.T
@@ -206,7 +320,7 @@ def conditions(d: Directions, learned: Mask, v: Values, K: Keys, Q: Keys) -> Con
 
 
 def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarray, " n"]:
-    r"""All eigenvalues of $-\tfrac12\partial^2 L$ at the rank-one ansatz, a head a direction [`hessian`].
+    r"""All eigenvalues of $-\tfrac12\partial^2 L$ at the rank-one ansatz, one head per direction [`hessian`].
 
     Rising order, $n = H(2D+1)$; a positive one is a direction of escape. With $v_i = \alpha_i^{1/3}$:
 
@@ -216,6 +330,17 @@ def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarr
     * each silent head: $2D+1$ zeros.
 
     With several outputs this is the block in which every $V_i$ is a multiple of the identity.
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions are learned.
+        heads: Number of heads.
+
+    Returns:
+        The eigenvalues, rising.
+
+    Raises:
+        BadInput: If the covariances do not commute, or the heads cannot hold the directions.
     """
     check_commuting(d, "the Hessian spectrum")
     inside, outside = (np.flatnonzero(np.asarray(learned) == held).tolist() for held in (True, False))
@@ -252,8 +377,18 @@ def escape_directions(d: Directions, learned: Mask) -> int:
     r"""Index of the ansatz point: $\#\{(i\in S, j\notin S): T_j^2 > T_i^2\}$ [`index`].
 
     It is 0 wherever $S$ holds the largest $T_d^2$: the saddles that training visits have no negative
-    curvature. They are left through cubic terms, so a plateau lasts as long as $1/$init, not
+    curvature. Training leaves them through cubic terms, so a plateau lasts as long as $1/$init, not
     $\ln(1/$init$)$.
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions are learned.
+
+    Returns:
+        The number of escape directions.
+
+    Raises:
+        BadInput: If the covariances do not commute, or two directions save the same loss.
     """
     check_commuting(d, "the index")
     check_distinct(d)
@@ -265,35 +400,56 @@ def silent_escape_rate(d: Directions, learned: Mask, key: Float[np.ndarray, " D"
     r"""Rate $|G'k|$ at which a silent head, $v = q = 0$, leaves the fixed point $S$ [`silent-escape`].
 
     The value weight and the query along $G'k$ drive each other; with key and query exchanged it is $|Gq|$.
-    Small heads therefore give the visited saddles a curvature of the order of the weights, and no more.
+    Small heads therefore give the visited saddles a curvature only of the order of the weights.
+
+    Args:
+        d: The directions of the task.
+        learned: Which directions are learned.
+        key: Key of the silent head.
+
+    Returns:
+        The rate, in units of 1/tau.
+
+    Raises:
+        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "the escape of a silent head")
     return float(np.linalg.norm(np.where(learned, 0.0, d.drive) * (d.left.T @ key)))
 
 
-def rank_optimum(scene: Landscape | SampleLandscape, rank: int) -> Matrix:
+def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
     r"""The matrix of least loss with rank at most `rank` [`rank-optimum`].
 
     Population: $A_m = B^{-1/2}[T]_m\Lambda^{-1/2}$, $[T]_m$ the best rank-$m$ part of $T =
-    B^{-1/2}C_1\Lambda^{-1/2}$. Sample: alternating least squares over $A = XY'$, from what that formula
+    B^{-1/2}C_1\Lambda^{-1/2}$. Sample: alternating least squares over $A = XY'$, started at what that formula
     gives with averages over $\mathcal Q$.
+
+    Args:
+        L: The loss, of the population or of a sample.
+        rank: Largest rank of the matrix.
+
+    Returns:
+        The effective matrix.
+
+    Raises:
+        BadInput: If `rank` is not between 0 and the token dimension, or the sample is too small.
     """
-    D = len(scene.cross)
+    D = len(L.cross)
     if not 0 <= rank <= D:
         raise BadInput(f"rank: {rank} must lie between 0 and {D}")
     if rank == 0:
         return np.zeros((D, D))
-    if isinstance(scene, Landscape):
-        free = np.linalg.solve(scene.context, np.linalg.solve(scene.query, scene.cross.T).T)
-        return weighted_leading(free, scene.context, scene.query, rank)
-    moments = scene.quadratic.reshape(D * D, D * D)
+    if isinstance(L, Landscape):
+        free = np.linalg.solve(L.context, np.linalg.solve(L.query, L.cross.T).T)
+        return weighted_leading(free, L.context, L.query, rank)
+    moments = L.quadratic.reshape(D * D, D * D)
     if np.linalg.matrix_rank(moments, hermitian=True) < D * D:
         raise BadInput(f"samples: too few for theory; the {D * D} features beta_a x_c must be independent")
-    free = np.linalg.solve(moments, scene.cross.ravel()).reshape(D, D)
+    free = np.linalg.solve(moments, L.cross.ravel()).reshape(D, D)
     if rank == D:
         return free
-    context, query = np.einsum("acbc->ab", scene.quadratic), np.einsum("acad->cd", scene.quadratic)
-    return alternate(scene, weighted_leading(free, context, query, rank), rank)
+    context, query = np.einsum("acbc->ab", L.quadratic), np.einsum("acad->cd", L.quadratic)
+    return alternate(L, weighted_leading(free, context, query, rank), rank)
 
 
 def weighted_leading(matrix: Matrix, context: Matrix, query: Matrix, rank: int) -> Matrix:
@@ -303,16 +459,16 @@ def weighted_leading(matrix: Matrix, context: Matrix, query: Matrix, rank: int) 
     return np.linalg.solve(left, (u[:, :rank] * s[:rank]) @ np.linalg.solve(right, wt[:rank].T).T)
 
 
-def alternate(scene: SampleLandscape, A: Matrix, rank: int, sweeps: int = 500) -> Matrix:
-    """Least squares for one factor at a time until the loss stands still."""
-    loss = scene.loss(A)
+def alternate(L: SampleLandscape, A: Matrix, rank: int, sweeps: int = 500) -> Matrix:
+    """Least squares for one factor at a time until the loss no longer falls."""
+    loss = L.loss(A)
     for _ in range(sweeps):
         Y = np.linalg.svd(A)[2][:rank].T
-        A = half_step(scene.quadratic, scene.cross, Y) @ Y.T
+        A = half_step(L.quadratic, L.cross, Y) @ Y.T
         X = np.linalg.svd(A)[0][:, :rank]
-        A = X @ half_step(scene.quadratic.transpose(1, 0, 3, 2), scene.cross.T, X).T
-        previous, loss = loss, scene.loss(A)
-        if previous - loss <= 1e-13 * abs(scene.base):
+        A = X @ half_step(L.quadratic.transpose(1, 0, 3, 2), L.cross.T, X).T
+        previous, loss = loss, L.loss(A)
+        if previous - loss <= 1e-13 * abs(L.base):
             break
     return A
 

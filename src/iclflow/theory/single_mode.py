@@ -25,7 +25,7 @@ from iclflow.errors import BadInput
 
 __all__ = ["MIDPOINT", "SATURATION", "Growth", "clock", "fallen", "scalar_flow", "time_to_reach", "value_at"]
 
-MIDPOINT = 1 - 1 / np.sqrt(2)  # the fraction of its strength at which a direction has saved half its loss
+MIDPOINT = 1 - 1 / np.sqrt(2)  # fraction of its strength at which a direction has saved half of its loss
 SATURATION = 1 - np.log(3) / 2 + np.pi / (6 * np.sqrt(3))  # kappa_0: what saturation adds to g * integral of v
 NEWTON_STEPS = 60
 
@@ -33,7 +33,16 @@ Times = Float[np.ndarray, "*times"] | float
 
 
 def scalar_flow(v: Times, g: float, m: float) -> Times:
-    r"""$\tau\dot v = g v^2 - m v^5$ [`scalar-flow`]."""
+    r"""$\tau\dot v = g v^2 - m v^5$ [`scalar-flow`].
+
+    Args:
+        v: Value weight.
+        g: Drive.
+        m: Curvature.
+
+    Returns:
+        The time derivative of `v`.
+    """
     return g * v**2 - m * v**5
 
 
@@ -41,6 +50,12 @@ def fallen(fraction: Times) -> Times:
     r"""Share $2X - X^2$ of its loss that a direction at the fraction $X$ of its strength saves [`drop`].
 
     For a head on its own $X = x^3$, $x = v/\alpha^{1/3}$.
+
+    Args:
+        fraction: Fraction X of the strength.
+
+    Returns:
+        The share of the loss.
     """
     return fraction * (2 - fraction)
 
@@ -50,19 +65,38 @@ def clock(x: Times) -> Times:
 
     $$F(x) = -\frac1x - \tfrac13\ln|1-x| + \tfrac16\ln(1+x+x^2) - \tfrac1{\sqrt3}\arctan\frac{2x+1}{\sqrt3}
       + \frac{\pi}{6\sqrt3} = -\frac1x + \frac{x^2}2 + O(x^5)$$
+
+    Args:
+        x: Value weight relative to its final value.
+
+    Returns:
+        The scaled time.
     """
     x = np.asarray(x, dtype=float)
     return clock_from(x, np.log(np.abs(1 - x**3)))
 
 
 def clock_from(x: Times, log_rest: Times) -> Times:
-    r"""`clock` from $x$ and $\ln|1 - x^3|$, which a caller near $x = 1$ knows better than $x$ tells."""
+    r"""`clock` from $x$ and $\ln|1 - x^3|$, which near $x = 1$ a caller knows more accurately than $x$ gives it."""
     arc = np.arctan((2 * x + 1) / np.sqrt(3)) - np.pi / 6
     return -1 / x - log_rest / 3 + np.log1p(x + x**2) / 2 - arc / np.sqrt(3)
 
 
 def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
-    r"""$t/\tau$ that the scalar equation takes from `v0` to `v`, both in $(0, c)$ [`implicit-solution`]."""
+    r"""$t/\tau$ that the scalar equation takes from `v0` to `v`, both in $(0, c)$ [`implicit-solution`].
+
+    Args:
+        v: Value weight to reach.
+        v0: Value weight at time 0.
+        g: Drive.
+        m: Curvature.
+
+    Returns:
+        The time t/tau.
+
+    Raises:
+        BadInput: If `v` or `v0` is not between 0 and its final value.
+    """
     c = (g / m) ** (1 / 3)
     for name, value in (("v0", v0), ("v", v)):
         if np.any(np.asarray(value) <= 0) or np.any(np.asarray(value) >= c):
@@ -71,7 +105,20 @@ def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
 
 
 def value_at(time: Times, v0: float, g: float, m: float) -> Times:
-    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$, the inverse of that [`implicit-solution`]."""
+    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$, the inverse of `time_to_reach` [`implicit-solution`].
+
+    Args:
+        time: Times t/tau.
+        v0: Value weight at time 0.
+        g: Drive.
+        m: Curvature.
+
+    Returns:
+        The value weight at every time.
+
+    Raises:
+        BadInput: If `v0` is not between 0 and its final value.
+    """
     growth = Growth(g, m)
     start = time_to_reach(v0, v0, g, m) + clock(v0 / growth.final_value) / (g * growth.final_value)
     return growth.value(np.asarray(time, dtype=float) + start)
@@ -91,6 +138,7 @@ class Growth:
 
     @property
     def strength(self) -> float:
+        r"""$\alpha = g/m$."""
         return self.drive / self.curvature
 
     @property
@@ -110,9 +158,9 @@ class Growth:
 
     @property
     def switch_age(self) -> float:
-        r"""When everybody else's drive along this direction is as good as switched off [`switch`].
+        r"""Age at which the drive along this direction is in effect switched off for all other heads [`switch`].
 
-        The others feel $g(1 - X)$, hence the drive $g$ for the time $\int (1 - X)\,dt$; that ends at age
+        They feel $g(1 - X)$, which is equivalent to the full drive $g$ for the time $\int (1 - X)\,dt$, up to the age
 
         $$-\frac1{gc}\quad(S = 0),\qquad
           \frac1{2g}\Big[-\frac2p - \frac3a F(p/a)\Big]_{a}^{b}\quad(S > 0,\ \text{logarithm at } p = a
@@ -140,6 +188,12 @@ class Growth:
         start,
 
         $$\frac{t}{\tau} = \frac1{2g}\Big[\frac{a^3 + 2b^3}{b^4}F(p/b) - \frac3a F(p/a)\Big].$$
+
+        Args:
+            u: Logits of the fraction learned.
+
+        Returns:
+            The ages t/tau.
         """
         g, a, b, alpha = self.drive, self.first_value, self.final_value, self.strength
         log_rest = log_expit(-np.asarray(u, dtype=float))  # ln(1 - X), exact however close X is to 1
@@ -160,17 +214,31 @@ class Growth:
         return (self.held + 2 * w / 3) / (2 * self.drive * (self.held + w) ** (4 / 3))
 
     def eta(self, u: Times) -> Times:
-        r"""$\eta = \int v\,dt/\tau$, zero where unsaturated growth is full: logarithms only [`stretch`]."""
+        r"""$\eta = \int v\,dt/\tau$, zero at age 0 of growth without saturation: logarithms only [`stretch`].
+
+        Args:
+            u: Logits of the fraction learned.
+
+        Returns:
+            The integrals.
+        """
         grown, rest = log_expit(u), log_expit(-np.asarray(u, dtype=float))
         if self.held == 0:
             return (grown - rest) / (3 * self.drive)
-        whole = self.held + self.strength
+        total = self.held + self.strength
         heavier = np.log1p(self.strength * expit(u) / self.held)
-        bend = (self.held + 2 * self.strength / 3) / whole * rest + self.strength / (3 * whole) * heavier
+        bend = (self.held + 2 * self.strength / 3) / total * rest + self.strength / (3 * total) * heavier
         return (grown - bend) / (2 * self.drive)
 
     def logit_at(self, age: Times) -> Times:
-        """The inverse of `age_at`, to machine precision."""
+        """The inverse of `age_at`, to machine precision.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The logits.
+        """
         age = np.asarray(age, dtype=float)
         u = self.left_guess(age)
         for _ in range(NEWTON_STEPS):
@@ -191,24 +259,52 @@ class Growth:
         return np.where(age * self.drive * self.final_value < -1.6, early, np.maximum(late, logit(1.6**-3.0)))
 
     def fraction(self, age: Times) -> Times:
-        r"""$X = w/\alpha$ at an age."""
+        r"""$X = w/\alpha$ at an age.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The fractions.
+        """
         return expit(self.logit_at(age))
 
     def value(self, age: Times) -> Times:
-        """$v = (S + w)^{1/3}$ at an age."""
+        """$v = (S + w)^{1/3}$ at an age.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The value weights.
+        """
         if self.held == 0:
             return self.final_value * np.exp(log_expit(self.logit_at(age)) / 3)
         return (self.held + self.strength * self.fraction(age)) ** (1 / 3)
 
     @property
     def midpoint_age(self) -> float:
-        """Age at which half of the loss this direction saves is gone."""
+        """Age at which half of the loss that this direction saves is gone."""
         return float(self.age_at(logit(MIDPOINT)))
 
     def fallen_at(self, age: Times) -> Times:
-        """Share of this direction's loss that is gone at an age [`drop`]."""
+        """Share of this direction's loss that is gone at an age [`drop`].
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The shares.
+        """
         return fallen(self.fraction(age))
 
     def gained(self, age: Times) -> Times:
-        """What the direction adds to the cube of the head's value weight."""
+        """What the direction adds to the cube of the head's value weight.
+
+        Args:
+            age: Ages t/tau.
+
+        Returns:
+            The increase of the cube.
+        """
         return self.value(age) ** 3 - self.held

@@ -27,7 +27,7 @@ Vector = Float[np.ndarray, " D"]
 
 @dataclass(frozen=True)
 class DirectionStage:
-    """A plateau of a task with commuting covariances: every direction is learned or feels its whole drive."""
+    """A plateau of a task with commuting covariances: every direction is learned or feels its full drive."""
 
     source: Directions
     left: Matrix
@@ -43,7 +43,7 @@ class DirectionStage:
         return self.source.curvature
 
     def aligned(self, amplitude: Parts) -> "DirectionStage":
-        """The same plateau, directions of equal drive and curvature turned to where a head has grown most."""
+        """The same plateau, with directions of equal drive and curvature rotated to where a head has grown most."""
         left, right = self.left, self.right
         for group in self.ties:
             turn = np.linalg.svd(amplitude[:, group])[2].T
@@ -53,7 +53,7 @@ class DirectionStage:
 
     @cached_property
     def ties(self) -> list[Int[np.ndarray, " n"]]:
-        """Free directions that nothing but the initial weights tells apart."""
+        """Groups of free directions that only the initial weights distinguish."""
         free = np.flatnonzero(~self.learned)
         g, m = self.source.drive[free], self.source.curvature[free]
 
@@ -79,7 +79,7 @@ class DirectionStage:
 
 @dataclass(frozen=True)
 class ResidualStage:
-    """A plateau of any landscape: the best matrix of a rank and the singular pairs of the force left."""
+    """A plateau of any landscape: the best matrix of a rank and the singular pairs of the remaining force."""
 
     source: Landscape | SampleLandscape
     rank: int = 0
@@ -133,9 +133,19 @@ Stage = DirectionStage | ResidualStage
 
 
 def opening(source: Source) -> tuple[Stage, float]:
-    """The first plateau, at zero, and its loss."""
+    """The first plateau, at zero, and its loss.
+
+    Args:
+        source: A task, or its directions or landscape, or the landscape of a sample.
+
+    Returns:
+        The first plateau and its loss.
+
+    Raises:
+        BadInput: If `source` holds directions of covariances that do not commute.
+    """
     if isinstance(source, Task):
-        source = found if (found := directions(source)).commuting else landscape(source)
+        source = d if (d := directions(source)).commuting else landscape(source)
     if not isinstance(source, Directions):
         return ResidualStage(source), float(source.base)
     if not source.commuting:

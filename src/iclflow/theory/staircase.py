@@ -1,4 +1,4 @@
-r"""The whole training curve of separate attention, from the initial weights alone.
+r"""The complete training curve of separate attention, from the initial weights alone.
 
 Training is a race between heads. On a plateau every free head follows its own integrable path
 (`theory.early_phase`); the one with the smallest blow-up time $T^*$ wins, takes the direction in which it
@@ -7,7 +7,7 @@ has grown most, and saturates along the scalar equation (`theory.single_mode`) w
 
 $$t = t_0 + T^* + \frac{F(x)}{g c},\qquad L(t) = L_0 - \sum_d T_d^2\,(2X_d - X_d^2),\quad X_d = x_d^3 .$$
 
-The others have felt the drive of that direction for an effective time $T^* - 1/gc$ and go on without it. A
+The others have felt the drive of that direction for an effective time $T^* - 1/gc$ and continue without it. A
 head of rank $R > 1$ learns further directions at once, waiting only $\ln(1/\text{init})/(vg)$, because its
 value weight is large already [`within-head`]. A full head may turn to a better direction
 (`theory.rotation`).
@@ -42,7 +42,7 @@ class Event:
 
     kind: Literal["new-head", "within-head", "rotation"]
     head: int
-    direction: int  # which one: as `Directions` counts them, or the number learned before it
+    direction: int  # its index in `Directions`, or the number of directions learned before it
     origin: float  # t/tau at which the growth has age 0
     growth: Growth | Rotation
     saved: float
@@ -64,19 +64,22 @@ class Staircase:
 
     base: float
     events: tuple[Event, ...]
-    paths: tuple[tuple[tuple[float, EarlyPhase], ...], ...]  # a head: starts and paths while it was free
+    paths: tuple[tuple[tuple[float, EarlyPhase], ...], ...]  # per head: its starts and paths while it was free
     signs: tuple[int, ...]  # of the grown value weights, 0 for heads that stay small
 
     @property
     def drop_times(self) -> Float[np.ndarray, " n"]:
+        """Time t/tau at which half of each drop is done."""
         return np.array([event.time for event in self.events])
 
     @property
     def heads(self) -> Int[np.ndarray, " n"]:
+        """The head of each event."""
         return np.array([event.head for event in self.events], dtype=int)
 
     @property
     def directions(self) -> Int[np.ndarray, " n"]:
+        """The direction of each event."""
         return np.array([event.direction for event in self.events], dtype=int)
 
     @property
@@ -90,7 +93,14 @@ class Staircase:
         return np.diff(self.drop_times, prepend=0.0)
 
     def loss(self, time: Times) -> Times:
-        r"""$L(t)$ [`staircase`]."""
+        r"""$L(t)$ [`staircase`].
+
+        Args:
+            time: Times t/tau.
+
+        Returns:
+            The loss at every time.
+        """
         time = np.asarray(time, dtype=float)
         loss = np.full(time.shape, self.base)
         for event in self.events:
@@ -98,11 +108,27 @@ class Staircase:
         return loss
 
     def values(self, time: Times) -> Float[np.ndarray, "T H"]:
-        """The value weight of every head, with its sign."""
+        """The value weight of every head, with its sign.
+
+        Args:
+            time: Times t/tau.
+
+        Returns:
+            One row per time, one column per head.
+        """
         time = np.asarray(time, dtype=float)
         return np.stack([self.value(h, time) for h in range(len(self.paths))], axis=1)
 
     def value(self, head: int, time: Times) -> Times:
+        """The value weight of one head, with its sign.
+
+        Args:
+            head: Index of the head.
+            time: Times t/tau.
+
+        Returns:
+            The value weight at every time.
+        """
         values, pieces = np.zeros(time.shape), self.paths[head]
         ends = [start for start, _ in pieces[1:]] + [np.inf]
         own = [event for event in self.events if event.head == head]
@@ -213,6 +239,18 @@ def staircase(
     `source` is a task or its `Directions`, `Landscape` or `SampleLandscape`. With $O$ outputs `v` is
     $\operatorname{tr}V_i/\sqrt O$. Heads of total rank $HR < D$ learn only $HR$ directions. The prediction
     sharpens as the initial weights shrink; it is poor where two heads or two directions nearly tie.
+
+    Args:
+        source: A task, or its directions or landscape, or the landscape of a sample.
+        v: Value weights, one per head.
+        K: Keys, one matrix per head.
+        Q: Queries, one matrix per head.
+
+    Returns:
+        The predicted training.
+
+    Raises:
+        BadInput: If the weights do not fit each other or the task, or theory does not cover the task.
     """
     v, K, Q = (np.asarray(x, dtype=float) for x in (v, K, Q))
     check_shapes(v, K, Q)
@@ -241,7 +279,7 @@ def staircase(
 
 
 def candidates(stage: Stage, heads: list[Head], now: float) -> Iterator[Candidate]:
-    """What each head would do next if no other were faster."""
+    """What each head would do next if no other head were faster."""
     if not stage.drive.any():
         return
     for h, head in enumerate(heads):
@@ -254,7 +292,7 @@ def candidates(stage: Stage, heads: list[Head], now: float) -> Iterator[Candidat
 
 
 def new_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
-    """A free head blows up, in the direction that is the first to be as large as its own saturated head."""
+    """A free head blows up, in the direction whose amplitude is the first to reach that of a saturated head."""
     path = head.paths[-1][1]
     if not np.isfinite(path.time):
         return
@@ -302,7 +340,7 @@ def turns(stage: DirectionStage, h: int, head: Head, now: float) -> Iterator[Can
 
 
 def wait(head: Head, stage: Stage, time: float) -> None:
-    """What a head does until the direction that another one learns is switched off."""
+    """Advance a head until the direction that another one learns is switched off."""
     if head.free:
         head.value, k, q = head.paths[-1][1].weights(time)
         head.set_parts(stage, k, q)
@@ -319,7 +357,7 @@ def wait(head: Head, stage: Stage, time: float) -> None:
 
 
 def settle(head: Head, learning: Learning) -> None:
-    r"""The winner holds its direction; its unused ranks have grown by the event's $\eta$ [`within-head`]."""
+    r"""Let the head hold its new direction; its unused ranks have grown by the event's $\eta$ [`within-head`]."""
     stage, slot, growth, lead = learning.stage, learning.slot, learning.growth, learning.lead
     head.sign = head.paths[-1][1].sign if head.free else head.sign
     rank = head.amplitude(stage, head.sign)[:, slot] / lead
@@ -335,7 +373,7 @@ def settle(head: Head, learning: Learning) -> None:
 
 
 def lean(head: Head, stage: DirectionStage, learning: Learning, rank: Float[np.ndarray, " R"]) -> None:
-    """Note what the rank that is taken holds of every better direction: the seeds of a turn."""
+    """Record the components of the newly used rank along every better direction, from which a turn can grow."""
     d, slot = stage.source, learning.slot
     k, q = head.parts(stage)
     for j in np.flatnonzero(~stage.learned).tolist():

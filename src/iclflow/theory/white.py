@@ -1,4 +1,4 @@
-r"""White tokens and tasks, merged attention: the whole training in closed form.
+r"""White tokens and tasks, merged attention: the entire training in closed form.
 
 For $\Lambda = cI$, $\Omega = \omega I$ the effective matrix stays a multiple of the identity, $A(t) =
 \sigma(t) I$. Let $a_i = v_i$ and $y_i = \operatorname{tr} U_i/\sqrt D$. Then $p = a\cdot y$ grows with $s =
@@ -22,24 +22,15 @@ from iclflow.config import Task
 from iclflow.errors import BadInput
 from iclflow.theory.landscape import Landscape, landscape
 
-__all__ = [
-    "White",
-    "balanced_gain",
-    "gain",
-    "half_time",
-    "loss",
-    "paper_gain",
-    "single_head_gain",
-    "white_landscape",
-]
+__all__ = ["White", "balanced_gain", "gain", "half_time", "loss", "paper_gain", "single_head_gain", "white_landscape"]
 
 
 class White(NamedTuple):
-    """The numbers that a white task leaves."""
+    """The numbers that describe the training on a white task."""
 
     drive: float  # s, with the factor sqrt(O) of O outputs
     curvature: float  # m
-    width: float  # sqrt(O D), the gain's unit
+    width: float  # sqrt(O D), the unit of the gain
     scene: Landscape
 
     @property
@@ -49,15 +40,25 @@ class White(NamedTuple):
 
 
 def white_landscape(task: Task) -> White:
-    """The white numbers of a task, or an error if it is not white."""
-    scene = landscape(task)
-    for field, matrix in (("spectrum", scene.query), ("task_spectrum", scene.cross)):
+    """The numbers that describe the training on a white task.
+
+    Args:
+        task: The task.
+
+    Returns:
+        Drive, curvature, unit of the gain and landscape.
+
+    Raises:
+        BadInput: If the task is not white.
+    """
+    L = landscape(task)
+    for field, matrix in (("spectrum", L.query), ("task_spectrum", L.cross)):
         if not is_white(matrix):
             given = getattr(task, field)
             raise BadInput(f"{field}: {given!r} must be white, with all eigenvalues equal, for the closed form")
-    cross, context, query = (float(matrix[0, 0]) for matrix in (scene.cross, scene.context, scene.query))
+    cross, context, query = (float(matrix[0, 0]) for matrix in (L.cross, L.context, L.query))
     width = float(np.sqrt(task.out_dim * task.dim))
-    return White(width * cross, context * query, width, scene)
+    return White(width * cross, context * query, width, L)
 
 
 def is_white(matrix: Float[np.ndarray, "D D"]) -> bool:
@@ -72,6 +73,18 @@ def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -
 
     `alpha` and `beta` come from `theory.merged.alignment`. With `alpha = 0` the weights decay to the zero
     function.
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+        beta: Decaying part of the initial weights.
+        time: Times t/tau.
+
+    Returns:
+        The gain at every time.
+
+    Raises:
+        BadInput: If the task is not white, or `alpha` or `beta` is negative.
     """
     s, m, width, _ = white_landscape(task)
     if alpha < 0 or beta < 0:
@@ -89,7 +102,18 @@ def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -
 
 
 def loss(task: Task, gain: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-    r"""The loss of $A = \sigma I$: $L_0 - 2\sigma \operatorname{tr} C_1 + \sigma^2 D m$ [`white-loss`]."""
+    r"""The loss of $A = \sigma I$: $L_0 - 2\sigma \operatorname{tr} C_1 + \sigma^2 D m$ [`white-loss`].
+
+    Args:
+        task: The task.
+        gain: Gains sigma.
+
+    Returns:
+        The loss for every gain.
+
+    Raises:
+        BadInput: If the task is not white.
+    """
     white = white_landscape(task)
     return white.scene.base - 2 * gain * np.trace(white.scene.cross) + gain**2 * task.dim * white.curvature
 
@@ -99,6 +123,17 @@ def balanced_gain(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Fl
 
     $$\sigma(t) = \frac{e^{\gamma t}}{(e^{\gamma t} - 1)/\sigma_\infty + \sqrt{OD}/\alpha},\qquad
       \gamma = 2s/\tau$$
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+        time: Times t/tau.
+
+    Returns:
+        The gain at every time.
+
+    Raises:
+        BadInput: If the task is not white, or `alpha` is not positive.
     """
     white = white_landscape(task)
     if not alpha > 0:
@@ -114,6 +149,15 @@ def paper_gain(dim: int, context: int, initial: float, time: Float[np.ndarray, "
 
     Read $w_{init}^2$ as $\alpha$. A `white` spectrum has trace 1, so $\Lambda = I/D$: use `balanced_gain` for
     it.
+
+    Args:
+        dim: Token dimension.
+        context: Context length.
+        initial: Size of the initial weights, the square root of alpha.
+        time: Times t/tau.
+
+    Returns:
+        The gain at every time.
     """
     fading = np.exp(-2 * np.sqrt(dim) * np.asarray(time, dtype=float))
     return 1 / ((1 + (1 + dim) / context) * (1 - fading) + np.sqrt(dim) / initial**2 * fading)
@@ -127,6 +171,18 @@ def single_head_gain(task: Task, value: float, trace: float, time: Float[np.ndar
 
     $$\tau\dot x = s - 2\kappa x - s x^2,\qquad x_\pm = \frac{-\kappa\pm\sqrt{s^2+\kappa^2}}{s},\qquad
       \sigma = \frac{K x}{\sqrt{OD}\,(1 - x^2)} .$$
+
+    Args:
+        task: The task.
+        value: Initial value weight.
+        trace: Initial trace of U, divided by the square root of D.
+        time: Times t/tau.
+
+    Returns:
+        The gain at every time.
+
+    Raises:
+        BadInput: If the task is not white.
     """
     s, m, width, _ = white_landscape(task)
     K = abs(value**2 - trace**2)
@@ -141,12 +197,23 @@ def single_head_gain(task: Task, value: float, trace: float, time: Float[np.ndar
 
 
 def half_time(task: Task, alpha: float, fraction: float = 0.5) -> float:
-    r"""When the gain is `fraction` of $\sigma_\infty$ [`white-half-time`].
+    r"""The time at which the gain is `fraction` of $\sigma_\infty$ [`white-half-time`].
 
     $$t_{1/2} = \frac{\tau}{2s}\,\ln\Big(\frac{\sqrt{OD}\,\sigma_\infty}{\alpha} - 1\Big)$$
 
     At half the gain three quarters of the loss are gone; half of the loss is gone at `fraction = 1 -
     2**-0.5`.
+
+    Args:
+        task: The task.
+        alpha: Growing part of the initial weights.
+        fraction: Fraction of the final gain.
+
+    Returns:
+        The time t/tau.
+
+    Raises:
+        BadInput: If the task is not white, or `alpha` or `fraction` is out of range.
     """
     white = white_landscape(task)
     if not 0 < fraction < 1:

@@ -10,16 +10,16 @@ from iclflow.data.sequences import Law, fresh
 from iclflow.engines.descent import SEGMENT
 from iclflow.training.plan import Plan
 
-__all__ = ["batches"]
+__all__ = ["batches_of"]
 
 FRESH, BATCHES = 4, 5  # streams drawn from the data seed
 AHEAD = 256  # steps whose batches are made ready at once
 AHEAD_BYTES = 32 * 2**20
 
-Feeds = Callable[[int, int], jax.Array]  # (first step, how many) -> one row per step, filled to a fixed length
+Batches = Callable[[int, int], jax.Array]  # (first step, how many) -> one row per step, filled to a fixed length
 
 
-def batches(plan: Plan, seed: int) -> tuple[Feeds | None, int]:
+def batches_of(plan: Plan, seed: int) -> tuple[Batches | None, int]:
     """The batches of any stretch of steps, a function of the step numbers alone; and the longest stretch."""
     batch = plan.training.batch
     if plan.engine != "tokens" or batch is None:
@@ -29,31 +29,32 @@ def batches(plan: Plan, seed: int) -> tuple[Feeds | None, int]:
     return shuffled_rows(plan, seed, batch)
 
 
-def shuffled_rows(plan: Plan, seed: int, batch: int) -> tuple[Feeds, int]:
+def shuffled_rows(plan: Plan, seed: int, batch: int) -> tuple[Batches, int]:
     """Every epoch is a new permutation of the sample, cut into batches."""
     number, rows = plan.data_seed(seed), len(plan.sequences(seed)[0])
     per_epoch = rows // batch
 
-    def feeds(first: int, count: int) -> jax.Array:
+    def batches(first: int, count: int) -> jax.Array:
         steps = np.arange(first, first + count)
         epochs = np.unique(steps // per_epoch)
         order = {e: np.random.default_rng([number, BATCHES, e]).permutation(rows) for e in epochs}
         taken = [order[s // per_epoch][(s % per_epoch) * batch :][:batch] for s in steps]
         return jnp.asarray(filled(np.stack(taken), AHEAD))
 
-    return feeds, AHEAD
+    return batches, AHEAD
 
 
-def fresh_sequences(plan: Plan, seed: int, batch: int) -> tuple[Feeds, int]:
+def fresh_sequences(plan: Plan, seed: int, batch: int) -> tuple[Batches, int]:
+    """Every step draws sequences of its own."""
     law, number, dtype = Law.of(plan.task), plan.data_seed(seed), np.dtype(plan.training.dtype)
     size = 8 * batch * (plan.task.context + 1) * (plan.task.dim + plan.task.out_dim)
     longest = int(np.clip(AHEAD_BYTES // size, 1, AHEAD))
 
-    def feeds(first: int, count: int) -> jax.Array:
+    def batches(first: int, count: int) -> jax.Array:
         drawn = [fresh(law, (number, FRESH), step, batch) for step in range(first, first + count)]
         return jnp.asarray(filled(np.stack(drawn), longest), dtype)
 
-    return feeds, longest
+    return batches, longest
 
 
 def filled(rows: np.ndarray, length: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Gradient descent of one seed, on moments or on tokens."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from iclflow.engines.verdict import Kind, judge_descent
 from iclflow.models import Weights
 from iclflow.results.gathering import finite_or_none
 from iclflow.system.progress import Report
-from iclflow.training.batches import batches
+from iclflow.training.batches import batches_of
 from iclflow.training.padding import padded
 from iclflow.training.plan import Plan
 
@@ -26,25 +27,25 @@ __all__ = ["walk"]
 MOST_STEPS = 5_000_000  # the default limit
 
 
-def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, part: Weights, report: Report) -> Outcome:
-    """From the weights `part` to where descent ends, judged."""
+def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights, report: Report) -> Outcome:
+    """From the weights `trained` to where descent ends, judged."""
     training = plan.training
     dtype = np.dtype(training.dtype)
-    sizes = size_up(plan, seed, loss, part)
+    sizes = size_up(plan, seed, loss, trained)
     first_step = 0 if plan.earlier is None else plan.earlier.curves.sizes["step"] - 1
-    feeds, longest = batches(plan, seed)
-    crop = dict
+    batches, longest = batches_of(plan, seed)
+    crop: Callable[[Weights], Weights] = dict
     if isinstance(loss, MomentLoss):
         if plan.roomy:
-            loss, part, crop = padded(loss, part)
+            loss, trained, crop = padded(loss, trained)
         loss = jax.tree.map(lambda a: jnp.asarray(a, dtype), loss)
-    part = {name: jnp.asarray(array, dtype) for name, array in part.items()}
+    trained = {name: jnp.asarray(array, dtype) for name, array in trained.items()}
     outcome = descend(
-        loss, part,
+        loss, trained,
         rule=training.optimizer, lr=sizes.lr, steps=sizes.steps, clock=plan.rate * sizes.lr,
         records=training.records, spacing=training.spacing,
-        first_step=first_step, optimizer_state=remembered(plan, part),
-        feeds=feeds, segment=longest, settled=lambda value: value <= sizes.goal,
+        first_step=first_step, optimizer_state=remembered(plan, trained),
+        batches=batches, segment=longest, settled=lambda value: value <= sizes.goal,
         progress=lambda step, value: report((step - first_step) / sizes.steps, f"step {step}, loss {value:.4g}"),
     )  # fmt: skip
     status, why, warnings = judged(plan, sizes, outcome.losses[:, 0])
@@ -66,7 +67,7 @@ class Sizes:
     exact: bool  # whether the stable step is that of the model and data themselves
 
 
-def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, part: Weights) -> Sizes:
+def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights) -> Sizes:
     training = plan.training
     exact = loss if isinstance(loss, MomentLoss) and plan.model.linear_twin() is not None else None
     asked = training.lr is not None and training.steps is not None
@@ -80,7 +81,7 @@ def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, part: Weights) 
     from iclflow.training.horizon import expected_end  # brings all of theory along
 
     floor = None if exact is None else plan.floor(exact)
-    start = part if exact is not None else plan.trained_part(plan.initial(seed), "label")
+    start = trained if exact is not None else plan.trained_part(plan.initial(seed), "label")
     end = expected_end(plan, guide, start)
     steps = min(int(np.ceil(3 * end / (plan.rate * lr))), MOST_STEPS)
     goal = -math.inf if floor is None else plan.goal(floor, zero)
@@ -94,11 +95,11 @@ def default_rate(optimizer: str, stable: float, exact: bool) -> float:
     return stable / 2 * (0.1 if optimizer == "momentum" else 1.0) * (1.0 if exact else 0.2)
 
 
-def remembered(plan: Plan, part: dict[str, jax.Array]) -> Any:
+def remembered(plan: Plan, trained: dict[str, jax.Array]) -> Any:
     """The optimiser's state at the end of an earlier run, in the shape that optax gives it."""
     if plan.earlier is None:
         return None
-    template = RULES[plan.training.optimizer]().init(part)
+    template = RULES[plan.training.optimizer]().init(trained)
     leaves = [plan.earlier.optimizer_state[str(i)] for i in range(len(jax.tree.leaves(template)))]
     return jax.tree.unflatten(jax.tree.structure(template), [jnp.asarray(leaf) for leaf in leaves])
 

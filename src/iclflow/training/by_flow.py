@@ -19,17 +19,17 @@ from iclflow.training.plan import Plan
 __all__ = ["walk"]
 
 
-def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report) -> Outcome:
-    """From the weights `part` to where the flow ends, judged."""
+def walk(plan: Plan, seed: int, loss: MomentLoss, trained: Weights, report: Report) -> Outcome:
+    """From the weights `trained` to where the flow ends, judged."""
     training, model = plan.training, plan.model
     start = 0.0 if plan.earlier is None else float(plan.earlier.time.values[-1])
     floor, zero = None if model.linear_twin() is None else plan.floor(loss), plan.zero_loss(loss)
     if training.time is None:
         assert floor is not None, "an experiment without a lowest loss says how long it flows"
-        goal, end = plan.goal(floor, zero), 3 * expected_end(plan, loss, part)
+        goal, end = plan.goal(floor, zero), 3 * expected_end(plan, loss, trained)
     else:
         goal, end = -np.inf, start + training.time
-    solved, begin, crop = padded(loss, part) if plan.roomy else (loss, part, dict)
+    solved, begin, crop = padded(loss, trained) if plan.roomy else (loss, trained, dict)
     outcome = flow(
         jax.tree.map(jnp.asarray, solved),
         {name: jnp.asarray(array) for name, array in begin.items()},
@@ -37,7 +37,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, part: Weights, report: Report)
         settled=lambda value: value <= goal,
         progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
     )  # fmt: skip
-    parts = [crop(part) for part in outcome.snapshots]
+    parts = [crop(trained) for trained in outcome.snapshots]
     recorded = even_places(len(outcome.times), training.records)
     detail = {
         **outcome.detail,
@@ -74,7 +74,7 @@ def conservation_drift(model: Model, parts: list[Weights]) -> float | None:
     return float(max(moved) / max(float(np.max(norm)) for norm in last))
 
 
-def layer_norms(model: Model, part: Weights) -> list[np.ndarray]:
+def layer_norms(model: Model, trained: Weights) -> list[np.ndarray]:
     """Squared Frobenius norms of every layer, head by head."""
-    other_axes = lambda name: tuple(i for i in range(np.ndim(part[name])) if i != model.head_axis(name))
-    return [np.sum(np.asarray(part[name]) ** 2, axis=other_axes(name)) for name in sorted(part)]
+    other_axes = lambda name: tuple(i for i in range(np.ndim(trained[name])) if i != model.head_axis(name))
+    return [np.sum(np.asarray(trained[name]) ** 2, axis=other_axes(name)) for name in sorted(trained)]

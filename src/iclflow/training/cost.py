@@ -21,18 +21,20 @@ def side(experiment: Experiment) -> int:
     return feature_count(dim, outputs, "label" if small else "all")
 
 
-def sequences(experiment: Experiment) -> float:
+def sequences(experiment: Experiment) -> int | float:
+    """Training and test sequences that are drawn."""
     training = experiment.training
     return 0.0 if experiment.population or experiment.data else training.samples + 2 * training.test_samples
 
 
 def draw_seconds(experiment: Experiment) -> float:
+    """To draw the sequences of a run and to sum their moments."""
     task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
     features = 0 if choose(experiment)[0] == "tokens" else positions * side(experiment) ** 2 * 1e-10
-    return sequences(experiment) * ((task.context + 1) * task.dim * DRAW + features)
+    return float(sequences(experiment)) * ((task.context + 1) * task.dim * DRAW + features)
 
 
-def run_seconds(experiment: Experiment, steps: float) -> float:
+def run_seconds(experiment: Experiment, steps: int | float) -> float:
     """Of one run of so many steps; the flow takes as many as it needs."""
     task, training = experiment.task, experiment.training
     engine = choose(experiment)[0]

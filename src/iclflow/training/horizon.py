@@ -1,4 +1,4 @@
-r"""When a run is expected to end: a third of the cap of runs that stop when settled.
+r"""When a run is expected to end; runs that stop when they have settled are given three times as long.
 
 Where theory predicts the last drop from the initial weights it is asked. Elsewhere (shared tasks, own data) a rule of
 thumb serves: near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.comparison.prediction import predict
-from iclflow.data.moments import Moments
+from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.errors import BadInput
@@ -21,38 +21,38 @@ from iclflow.training.plan import Plan
 __all__ = ["expected_end"]
 
 
-def expected_end(plan: Plan, loss: MomentLoss, part: Weights) -> float:
+def expected_end(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     """Expected time of the last drop and its relaxation, in t/tau."""
-    return last_drop(plan, loss, part) + relaxation(loss, plan.rate)
+    return last_drop(plan, loss, trained) + relaxation(loss, plan.rate)
 
 
-def last_drop(plan: Plan, loss: MomentLoss, part: Weights) -> float:
+def last_drop(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     if plan.label_only:
-        weights = put_back(loss.model, empty(loss.model, plan.task), part, plan.task, loss.moments.blocks)
+        weights = put_back(loss.model, empty(loss.model, plan.task), trained, plan.task, loss.moments.blocks)
         try:
             return float(max(predict(plan.task, loss.model, weights=weights).drop_times, default=0.0))
         except BadInput:  # outside the range of theory, such as a covariance without full rank
             pass
-    size = max(typical_size(part), 1e-12)
+    size = max(typical_size(trained), 1e-12)
     algebraic = loss.model.one_by_one
     forces = plateau_forces(loss, plan.label_only)
     return float(sum(plan.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
 
 
-def typical_size(part: Weights) -> float:
+def typical_size(trained: Weights) -> float:
     """The smallest layer's root mean square: it is the one that makes the others wait."""
-    entries = [np.abs(np.asarray(array)) for array in part.values()]
+    entries = [np.abs(np.asarray(array)) for array in trained.values()]
     return float(min(np.sqrt(np.mean(a[a > 0] ** 2)) if (a > 0).any() else 0.0 for a in entries))
 
 
 def plateau_forces(loss: MomentLoss, label_only: bool) -> list[float]:
-    r"""$\sigma$ on every plateau: one a component, one a head where vector blocks learn too, or a single one."""
+    r"""$\sigma$ on every plateau: one per component, one per head where vector blocks learn too, or a single one."""
     model, moments = loss.model, loss.moments
     if label_only or moments.blocks == "label":
         count = model.components(size_of(moments)) if model.one_by_one else 1
         return [label_force(model, moments.label_part(), m) for m in range(count)]
     width = moments.dim + moments.out_dim
-    heads = min(model.heads, width if model.one_by_one else moments.out_dim * width)
+    heads = min(model.head_count(size_of(moments)), width if model.one_by_one else moments.out_dim * width)
     return [head_force(loss, used) for used in range(heads)]
 
 
@@ -87,6 +87,6 @@ def relaxation(loss: MomentLoss, rate: float) -> float:
     return 10 * label.out_dim * rate / (4 * slowest * max(speed, 1e-12))
 
 
-def smallest(matrix: Float[np.ndarray, "n n"]) -> float:
+def smallest(matrix: Float[AnyArray, "n n"]) -> float:
     """The smallest eigenvalue that is not zero to rounding."""
     return float(1 / np.linalg.norm(pseudo_inverse(matrix), 2))

@@ -28,18 +28,18 @@ def larger_model(loss: MomentLoss) -> Model | None:
     if not plain or moments.dim > DIMS[-1] or moments.out_dim > 1:
         return None
     model = loss.model.enlarged(HEADS, larger_dim(moments))
-    return model if model is not None and getattr(loss.model, "heads", HEADS + 1) <= HEADS else None
+    return model if loss.model.head_count(Task(dim=moments.dim)) <= HEADS else None
 
 
 def larger_dim(moments: Moments) -> int:
     return next(d for d in DIMS if moments.dim <= d)
 
 
-def padded(loss: MomentLoss, part: Weights) -> tuple[MomentLoss, Weights, Callable[[Weights], Weights]]:
+def padded(loss: MomentLoss, trained: Weights) -> tuple[MomentLoss, Weights, Callable[[Weights], Weights]]:
     """The loss and weights with zeros around them where that is possible, and how to take the zeros off again."""
     model, moments = larger_model(loss), loss.moments
     if model is None:
-        return loss, part, dict
+        return loss, trained, dict
     dim = larger_dim(moments)
     square = lambda array: filled(array, (*np.shape(array)[:-2], dim, dim))
     roomy = Moments(
@@ -48,8 +48,8 @@ def padded(loss: MomentLoss, part: Weights) -> tuple[MomentLoss, Weights, Callab
     )  # fmt: skip
     task = Task(dim=dim)
     large = take(model, empty(model, task), task, "label")
-    shapes = {name: np.shape(array) for name, array in part.items()}
-    begin = {name: filled(array, large[name].shape) for name, array in part.items()}
+    shapes = {name: np.shape(array) for name, array in trained.items()}
+    begin = {name: filled(array, large[name].shape) for name, array in trained.items()}
     crop = lambda weights: {n: np.asarray(weights[n])[tuple(map(slice, shape))] for n, shape in shapes.items()}
     return MomentLoss(roomy, (), None, model), begin, crop
 

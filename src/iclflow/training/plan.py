@@ -15,7 +15,7 @@ from iclflow.data.moments import Moments
 from iclflow.data.own import OwnData
 from iclflow.data.population import population_moments
 from iclflow.data.sampled import sampled_moments
-from iclflow.data.sequences import TEST_ICL, TEST_IWL, TRAIN, Given, Law, Sample, Sequences, gathered
+from iclflow.data.sequences import TEST_ICL, TEST_IWL, TRAIN, Given, Law, Sample, Sequences, as_array
 from iclflow.data.spectrum import Covariances, covariances
 from iclflow.engines.choose import choose
 from iclflow.engines.minimum import lowest_loss
@@ -155,9 +155,9 @@ class Plan:
         check_predict(self.model, self.task, self.training.dtype)
         dtype = np.dtype(self.training.dtype)
         cast = lambda tree: jax.tree.map(lambda a: np.asarray(a, dtype), tree)
-        sets = [None] if self.experiment.population else cast(self.sequences(seed))
-        task = self.model.compiled_for(self.task)
-        return TokenLoss(cast(weights), sets[0], tuple(sets[1:]), cast(mask), self.model, task)
+        sets: list[np.ndarray] = [] if self.experiment.population else cast(self.sequences(seed))
+        task, first = self.model.compiled_for(self.task), sets[0] if sets else None
+        return TokenLoss(cast(weights), first, tuple(sets[1:]), cast(mask), self.model, task)
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Plan:
         sets = self.samples(seed)
         needed = token_bytes(self.experiment, sets[0].count, sum(s.count for s in sets[1:]))
         require(needed, f"{sets[0].count} sequences on the tokens engine")
-        return [gathered(s) for s in sets]
+        return [as_array(s) for s in sets]
 
     def label_moments(self, seed: int, loss: MomentLoss | TokenLoss) -> Moments | None:
         """The moments that a run carries: of the label blocks of its sample, from what training has made of it."""

@@ -21,18 +21,32 @@ def resume(
     data: Any = None,
     progress: bool | None = None,
 ) -> Run:
-    """Go on with a run: `steps` more of descent, or `time` more of the flow.
+    """Continue a run: `steps` more of descent, or `time` more of the flow.
 
-    Descent repeats the arithmetic of one long run. The run comes back whole, earlier part included; nothing is saved.
+    Descent repeats the arithmetic of one long run.
+
+    Args:
+        source: a `Run`, or the directory of a saved one.
+        steps: further updates of gradient descent.
+        time: further t/tau of the gradient flow.
+        data: the sequences that the run was trained on, if they were an array in memory.
+        progress: show a bar; by default on a terminal and in a notebook.
+
+    Returns:
+        The whole run, its earlier part included. Nothing is saved.
+
+    Raises:
+        BadInput: if the run has diverged or failed, or the data are not those it was trained on.
     """
     run = source if isinstance(source, Run) else load_run(source)
     by_flow = run.summary["engine"] == "flow"
     more, other = (time, steps) if by_flow else (steps, time)
     name = "time" if by_flow else "steps"
     if more is None or other is not None:
-        raise BadInput(f"{name}: says how much further a run by {'flow' if by_flow else 'descent'} goes; give it alone")
+        way = "flow" if by_flow else "descent"
+        raise BadInput(f"{name}: says how much longer a run by {way} continues; give it alone")
     if run.status in ("diverged", "failed"):
-        raise BadInput(f"resume: a run that is {run.status} cannot go on")
+        raise BadInput(f"resume: a run that is {run.status} cannot be continued")
     own = same_data(run, data)
     pieces = []
     for seed in run.seeds:

@@ -1,5 +1,6 @@
 """From what the user gave to a finished run."""
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable
@@ -27,6 +28,20 @@ from iclflow.training.plan import Plan
 __all__ = ["run_experiment", "train"]
 
 
+def showing_settings(verb: Callable[..., Run]) -> Callable[..., Run]:
+    """Add every setting of `Training` to the signature and the help of a verb that takes them as keywords."""
+    fields, signature = Training.model_fields, inspect.signature(verb)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(n, keyword, default=f.default, annotation=f.annotation) for n, f in fields.items()]
+    verb.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]  # read by `inspect`
+    lines = "".join(f"        {name}: {field.description}.\n" for name, field in fields.items())
+    head, mark, tail = (verb.__doc__ or "").partition("\n    Returns:")
+    verb.__doc__ = head + lines + mark + tail
+    return verb
+
+
+@showing_settings
 def train(
     task: Task | None = None,
     model: Model | None = None,
@@ -36,25 +51,38 @@ def train(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
+    training: Training | None = None,
     **settings: Any,
 ) -> Run:
-    """Train `model` on `task`.
+    """Train a model on a task.
 
     With neither `samples` nor `lr` and `steps`: gradient flow on the population until the loss has settled. `samples`
-    makes a finite sample, `lr` and `steps` make it gradient descent; `Training` lists every setting.
+    makes a finite sample, `lr` and `steps` make it gradient descent.
 
     Args:
+        task: what to learn; `icl.Task()` by default.
+        model: what is trained, `icl.Separate()` by default: a built-in model or one of your own.
         data: your own sequences, an array (P, N+1, D+O) or an `.npz` file; sizes come from it.
-        weights: initial weights, a dictionary or `FILE[:PREFIX]`.
+        weights: initial weights, named arrays or `FILE[:PREFIX]`.
         out: a directory to save the run in; an existing one is kept unless `overwrite`.
-        progress: show a bar; by default only on a terminal.
+        overwrite: replace an existing run in `out`.
+        progress: show a bar; by default on a terminal and in a notebook.
+        training: all other settings as one record; single ones can still be changed by name.
+
+    Returns:
+        A `Run` with curves, weights and all that is needed to make them again.
+
+    Raises:
+        BadInput: if a setting has no meaning; the message names field, value and what is allowed.
+        NoRoom: if the work would not fit in memory or on the disk.
 
     >>> import iclflow as icl
     >>> run = icl.train(icl.Task(dim=2), icl.Merged(heads=2), samples=100, lr=0.1, steps=20)
     >>> run.loss.sizes["step"], run.status
     (21, 'ok')
     """
-    inputs = read_inputs(task, model, Training(**settings), data, weights)
+    chosen = Training(**settings) if training is None else training.replace(**settings)
+    inputs = read_inputs(task, model, chosen, data, weights)
     if out is not None:
         refuse_existing(Path(out), overwrite)
     run = run_experiment(*inputs, progress=progress)
@@ -135,7 +163,7 @@ def run_seed(plan: Plan, seed: int, report: Report) -> Outcome:
             outcome,
             seed=seed,
             initial=initial,
-            snapshots=[put_back(plan.model, now, part, plan.task, blocks) for part in outcome.snapshots],
+            snapshots=[put_back(plan.model, now, trained, plan.task, blocks) for trained in outcome.snapshots],
             seconds=time.perf_counter() - begun,
             moments=plan.label_moments(seed, loss),
         )

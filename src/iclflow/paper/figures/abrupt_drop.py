@@ -1,10 +1,10 @@
 """Merged key and query: one plateau, one abrupt drop.
 
-Left: the published run (8 heads, 5000 sequences, 6001 steps of descent at rate 0.001). The loss of linear attention
-with merged key and query and that of a two-layer linear network on the cubic feature lie on top of each other, because
-they are the same function trained in the same way; the dashed curve is computed from the initial weights and the
-moments of the sample. Right: gradient flow on the population for three token covariances. D + 1 scalar equations give
-the whole curve for each of them.
+Left: the published run (8 heads, 5000 sequences, 6001 steps of gradient descent at learning rate 0.001). The losses of
+linear attention with merged key and query and of a two-layer linear network on the cubic feature coincide, because they
+are the same function trained in the same way. The dashed curve is computed from the initial weights and the moments of
+the sample. Right: gradient flow on the population for three token covariances. For each of them, D + 1 scalar equations
+give the whole curve.
 """
 
 import numpy as np
@@ -46,8 +46,8 @@ def draw(fast: bool = False) -> Drawn:
         figure,
         {"published": published, "covariances": curves},
         (
-            Gap("largest gap of the flow's loss to D + 1 equations, over the initial loss", worst),
-            Gap("the same of the published run to the sample's theory", compare_one(merged, None).largest_gap),
+            Gap("largest gap between the flow's loss and D + 1 equations, relative to the initial loss", worst),
+            Gap("the same for the published run and theory of its sample", compare_one(merged, None).largest_gap),
             Gap("largest gap between attention and the two-layer network", largest_distance(merged, mlp)),
         ),
         {"merged": merged.experiment, "mlp": mlp.experiment, **{n: r.experiment for n, r in flows.items()}},

@@ -1,13 +1,15 @@
 """What training conserves.
 
-Left: along gradient flow the differences of squared norms of a head's value, key and query (separate, rank two), the
-matrix KK' - QQ', and the inner products <U_i, U_j> - v_i v_j (merged) stay where they start, up to the tolerance of
-the solver; the curves are the largest change over heads, relative to the weights' largest squared norm. Right: descent
-conserves them only as its step goes to zero; the change at the end falls in proportion to the step.
+Left: gradient flow conserves the differences of the squared norms of a head's value, key and query (separate, rank
+two), the matrix KK' - QQ', and the inner products <U_i, U_j> - v_i v_j (merged), up to the tolerance of the solver. The
+curves are the largest change over all heads, relative to the largest squared value weight. Right: gradient descent
+conserves these quantities only in the limit of a small step; the change at the end of training is proportional to the
+step.
 """
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
@@ -53,14 +55,14 @@ def draw(fast: bool = False) -> Drawn:
     slopes = [np.polyfit(np.log(t["lr"]), np.log(t["change"]), 1)[0] for t in ends.values()]
     gaps = (
         Gap("largest relative change of a conserved quantity along the flow", max(c.max() for _, c in curves.values())),
-        Gap("largest distance from 1 of the order in the step of descent", float(np.abs(np.array(slopes) - 1).max())),
+        Gap("largest distance from 1 of descent's order in its step", float(np.abs(np.array(slopes) - 1).max())),
     )
     numbers = {"flow": stacked(tables), "descent": stacked(ends)}
     return Drawn(figure, numbers, gaps, {name: run.experiment for name, run in flows.items()})
 
 
-def changes(run: Run) -> list[tuple[str, np.ndarray]]:
-    """The largest change of every conserved quantity so far, at the recorded times."""
+def changes(run: Run) -> list[tuple[str, Float[np.ndarray, " T"]]]:
+    """The largest relative change of every conserved quantity since the start, at the recorded times."""
     v, U, K, Q = run.reduced
     if K is None or Q is None:
         return [("inner products", relative([merged_theory.conserved(*pair) for pair in zip(v, U, strict=True)], v))]
@@ -68,11 +70,13 @@ def changes(run: Run) -> list[tuple[str, np.ndarray]]:
     return [("norms", relative(list(norms), v)), ("KK' - QQ'", relative(list(grams), v))]
 
 
-def relative(quantities: list[np.ndarray], v: np.ndarray) -> np.ndarray:
+def relative(quantities: list[np.ndarray], v: Float[np.ndarray, "T H"]) -> Float[np.ndarray, " T"]:
+    """The largest change of any entry since the start, relative to the largest squared value weight."""
     moved = np.abs(np.array(quantities) - quantities[0])
     return moved.reshape(len(moved), -1).max(axis=1) / np.max(v**2)
 
 
-def final_change(model: icl.Separate | icl.Merged, lr: float) -> float:
+def final_change(model: icl.Model, lr: float) -> float:
+    """The largest change at the end of training by descent."""
     run = icl.train(TASK, model, init=0.1, lr=lr, steps=int(100 / lr), records=2)
     return float(max(change[-1] for _, change in changes(run)))

@@ -1,13 +1,16 @@
 """Context length, and the loss over all prefixes.
 
-Left: descent on the loss averaged over all context lengths 1..31, with the plateaus of the averaged landscape. Right:
-the loss after training (filled) and on the plateaus before it (open), against the context length N, for the loss at
-full context and for the loss over all prefixes. Lines are theory: a longer context lowers every plateau, the last the
-most.
+Left: gradient descent on the loss averaged over all context lengths 1..31, with the plateaus of the averaged landscape.
+Right: the loss after training (filled) and on the plateaus before (open) against the context length N, for the loss at
+full context and for the loss over all prefixes. Lines are theory: a longer context lowers every plateau, and the last
+one most.
 """
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import iclflow as icl
@@ -21,7 +24,7 @@ __all__ = ["draw"]
 SOURCE = "Sec. 2, loss over prefixes"
 MODEL = icl.Separate(heads=5)
 LENGTHS = (4, 8, 16, 31, 64, 128)
-KINDS = {"full context": {}, "all prefixes": {"prefix_loss": True, "normalize": "tokens"}}
+KINDS: dict[str, dict[str, Any]] = {"full context": {}, "all prefixes": {"prefix_loss": True, "normalize": "tokens"}}
 
 
 def draw(fast: bool = False) -> Drawn:
@@ -54,24 +57,24 @@ def draw(fast: bool = False) -> Drawn:
     gaps = (
         Gap("largest relative distance of a plateau from theory", worst(table[table["m"] < 4])),
         Gap("largest relative distance of the final loss from the minimum", worst(last)),
-        Gap("mean gap of the loss over prefixes over time", comparison.mean_gap),
+        Gap("mean gap over time of the loss over all prefixes", comparison.mean_gap),
     )
     return Drawn(figure, {"levels": table, "curve": loss_table(shown, theory)}, gaps, experiments)
 
 
 def found_levels(run: icl.Run, kind: str) -> list[dict[str, object]]:
-    """Plateaus found on the curve, and where it ended."""
+    """The plateaus detected on the curve, and its last loss."""
     levels = plateau_losses(run.task)
-    seen = [p.observed_level for p in compare_one(run, None).plateaus]
+    observed = [p.observed_level for p in compare_one(run, None).plateaus]
     rows = []
     for m, level in enumerate(levels[:-1]):
-        near = [x for x in seen if np.abs(levels - x).argmin() == m]
+        near = [x for x in observed if np.abs(levels - x).argmin() == m]
         rows += [{"loss": kind, "N": run.task.context, "m": m, "level": x, "theory": level} for x in near[:1]]
     final, lowest = float(run.loss[-1]), minimum(run.task)
     return [*rows, {"loss": kind, "N": run.task.context, "m": 4, "level": final, "theory": lowest}]
 
 
-def draw_levels(ax, table: pd.DataFrame) -> None:
+def draw_levels(ax: Axes, table: pd.DataFrame) -> None:
     for colour, (kind, options) in zip(COLOURS, KINDS.items(), strict=False):
         lengths = np.unique(np.geomspace(3, 150, 40).round().astype(int))
         levels = np.array([plateau_losses(icl.Task(dim=4, context=int(N), **options)) for N in lengths])

@@ -1,9 +1,10 @@
 """All fixed points of separate attention, and the few that training visits.
 
-One mark for each of the 2^D sets of eigenvectors (D = 4, N = 31): its loss against the size of the set. The colour is
-the number of unstable directions of the fixed point with one balanced head an eigenvector. Training from small weights
-(six seeds, flow on the population) walks along the lowest ones, the sets of leading eigenvectors: rings are plateaus
-found on the loss curves. Those have no unstable direction at all, which is why a plateau lasts as long as 1/init.
+Each dot is one of the 2^D sets of eigenvectors (D = 4, N = 31): its loss against the size of the set. The colour gives
+the number of unstable directions of the fixed point with one balanced head per eigenvector. Training from small weights
+(six seeds, flow on the population) visits the lowest ones, the sets of leading eigenvectors; rings are plateaus
+detected on the loss curves. These fixed points have no unstable direction, which is why plateaus last for a time of
+order 1/init.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ TASK = icl.Task(dim=4, context=31)
 
 def draw(fast: bool = False) -> Drawn:
     runs = icl.train(TASK, icl.Separate(heads=5), init=5e-3 if fast else 1e-3, seeds=2 if fast else 6)
-    seen = [plateau for seed in runs.seeds for plateau in compare_one(runs.select(seed), None).plateaus]
+    plateaus = [plateau for seed in runs.seeds for plateau in compare_one(runs.select(seed), None).plateaus]
     d = directions(TASK)
     points = pd.DataFrame(
         [
@@ -37,7 +38,7 @@ def draw(fast: bool = False) -> Drawn:
         ]
     )  # fmt: skip
     leading = np.array([d.loss(np.arange(TASK.dim) < m) for m in range(TASK.dim + 1)])
-    levels = np.array([p.observed_level for p in seen])
+    levels = np.array([p.observed_level for p in plateaus])
     visited = np.abs(levels[:, None] - leading).argmin(axis=1)
     with styled():
         figure = Figure(figsize=(0.62 * WIDTH, 3.3))
@@ -56,10 +57,10 @@ def draw(fast: bool = False) -> Drawn:
 
 
 def name_points(ax: Axes, points: pd.DataFrame) -> None:
-    """Each set beside its mark, on the other side where a neighbour has the same loss to the eye."""
+    """Write each set beside its dot, on the left where a neighbour has nearly the same loss."""
     rows = list(points.sort_values(["size", "loss"]).itertuples())
     for row, before in zip(rows, [None, *rows], strict=False):
         close = before is not None and before.size == row.size and row.loss - before.loss < 0.02
-        place = {"xytext": (-7, 0), "ha": "right"} if close else {"xytext": (7, 0), "ha": "left"}
+        x, side = (-7, "right") if close else (7, "left")
         name = "{" + row.set.replace(" ", ",") + "}"
-        ax.annotate(name, (row.size, row.loss), textcoords="offset points", va="center", fontsize=6.5, **place)
+        ax.annotate(name, (row.size, row.loss), (x, 0), textcoords="offset points", va="center", ha=side, fontsize=6.5)

@@ -1,11 +1,11 @@
-"""Which algorithm runs in context: principal component regression, one component more a plateau.
+"""The in-context algorithm: principal component regression, with one more component per plateau.
 
 Mean squared distance between the predictions of one run (rank one, flow on the population) and those of known
-algorithms, over the loss of predicting nothing. On the plateau after m drops the nearest is regression on the first m
-principal components, shrunk because the context is finite (thick); regression without shrinkage (thin) stays at a
-distance of order one over N. At the end it is least squares with shrinkage, which ridge with the right penalty all but
-equals, and not one step of descent or least squares on the context itself (grey). The band below names what the probe
-says along the way.
+algorithms, relative to the loss of predicting zero. On the plateau after m drops, the nearest algorithm is regression
+on the first m principal components, shrunk because the context is finite (thick); regression without shrinkage (thin)
+stays at a distance of order 1/N. At the end, the nearest algorithm is least squares with shrinkage, which ridge
+regression with the right penalty nearly equals, and not one step of gradient descent or least squares on the context
+itself (grey). The band below shows which algorithm the probe identifies over time.
 """
 
 import numpy as np
@@ -46,9 +46,9 @@ def draw(fast: bool = False) -> Drawn:
     table = pd.DataFrame({"time": probe.clock, **{name: probe.entries[name].distance for name in names}})
     table["named"] = [short(v.algorithm, v.components) for v in probe.verdicts]
     gaps = (
-        Gap("plateaus on which the probe names another algorithm", float(misnamed(probe, prediction))),
+        Gap("plateaus on which the probe names a different algorithm", float(misnamed(probe, prediction))),
         Gap(
-            "largest distance to M_m in the middle of its plateau, over the loss of zero",
+            "largest distance to M_m in the middle of its plateau, relative to the loss of predicting zero",
             plateau_distance(probe, prediction),
         ),
     )
@@ -73,7 +73,7 @@ def draw_distances(ax: Axes, probe: Probe) -> None:
 
 
 def draw_names(ax: Axes, probe: Probe) -> None:
-    """A band in the colour of the algorithm that is named."""
+    """Draw a band in the colour of the algorithm that the probe names."""
     for first, last, verdict in probe.phases():
         if verdict.algorithm in ("zero", "pcr", "least_squares"):
             ax.axvspan(max(first, 1e-3), last, color=COLOURS[len(verdict.components)], alpha=0.85, lw=0)
@@ -83,20 +83,24 @@ def draw_names(ax: Axes, probe: Probe) -> None:
 
 
 def short(algorithm: str, components: tuple[int, ...]) -> str:
+    """The name of an algorithm with its number of components."""
     return f"{algorithm}-{len(components)}" if algorithm == "pcr" else algorithm
 
 
 def middles(prediction: Prediction, end: float) -> list[float]:
+    """The middle of every predicted plateau."""
     edges = np.array([0.0, *prediction.drop_times, end])
     return list((edges[:-1] + edges[1:]) / 2)
 
 
 def misnamed(probe: Probe, prediction: Prediction) -> int:
-    expected = ["zero", *(f"pcr-{m}" for m in range(1, TASK.dim)), "least_squares"]
-    seen = [probe.at(t) for t in middles(prediction, probe.clock[-1])]
-    return sum(short(v.algorithm, v.components) != name for v, name in zip(seen, expected, strict=True))
+    """How many plateaus the probe names differently from theory."""
+    names = ["zero", *(f"pcr-{m}" for m in range(1, TASK.dim)), "least_squares"]
+    verdicts = [probe.at(t) for t in middles(prediction, probe.clock[-1])]
+    return sum(short(v.algorithm, v.components) != name for v, name in zip(verdicts, names, strict=True))
 
 
 def plateau_distance(probe: Probe, prediction: Prediction) -> float:
+    """The largest distance to shrunk regression in the middle of a plateau."""
     records = [int(np.argmin(np.abs(probe.clock - t))) for t in middles(prediction, probe.clock[-1])]
     return float(max(probe.entries[name].distance[i] for name, i in zip(SHRUNK, records, strict=True)))

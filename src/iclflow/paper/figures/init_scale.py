@@ -1,12 +1,13 @@
 """Initial scale: from plateaus to the lazy regime.
 
-Separate key and query of rank one (flow on the population, one draw of 20 heads scaled from 0.005 to 1 an entry).
-Left: small weights show the whole staircase; larger ones shorten its plateaus, then blur them, and the largest show
-none: the loss falls at once. Right: the excess loss of the two largest, which nearly follow the kernel of their
-initial weights, frozen (dashed); on the left the dashed curve is the staircase predicted for the smallest.
+Separate key and query of rank one (flow on the population; one draw of 20 heads, scaled so that the standard deviation
+per entry runs from 0.005 to 1). Left: small weights show the whole staircase (dashed: predicted for the smallest
+scale); larger ones shorten its plateaus, then blur them, and with the largest the loss falls at once. Right: the excess
+loss of the two largest scales, which nearly follows the frozen kernel of their initial weights (dashed).
 """
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
@@ -55,13 +56,13 @@ def draw(fast: bool = False) -> Drawn:
         right.legend(loc="upper right", title="init", fontsize=8, title_fontsize=8)
         plateau_lines(left, plateau_losses(TASK))
     gaps = (
-        Gap(f"mean gap of the loss over time to the staircase, init {scales[0]:g}", small.mean_gap),
-        Gap(f"largest gap of the excess loss to the frozen kernel, init {scales[-1]:g}", lazy_gap),
+        Gap(f"mean gap over time between the loss and the staircase, init {scales[0]:g}", small.mean_gap),
+        Gap(f"largest gap between the excess loss and the frozen kernel, init {scales[-1]:g}", lazy_gap),
     )
     return Drawn(figure, {"": stacked(tables)}, gaps, {f"init {s:g}": r.experiment for s, r in runs.items()})
 
 
-def frozen(run: Run) -> np.ndarray:
+def frozen(run: Run) -> Float[np.ndarray, " T"]:
     """The loss if the tangent kernel kept its initial value."""
     heads = run.model.reduced(run.initial_weights, TASK)
     start = np.einsum("h,hde->de", heads.value, heads.key_query)

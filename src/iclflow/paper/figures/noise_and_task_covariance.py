@@ -1,9 +1,10 @@
-"""Noisy labels and unequal tasks: the same staircase with two other numbers a direction.
+"""Noisy labels and unequal tasks: the same staircase with two different numbers per direction.
 
-Top: noise on the context's labels raises every plateau but the first, and delays the drops. Below: a task covariance
-that favours the second eigenvector, Omega = diag(1, 3, 1.5, 1). Directions are learned in falling order of omega
-lambda^2, here 2, 1, 3, 4, and no longer in the order of the eigenvalues: on the right the share of its strength that
-each direction has reached. Curves are descent on the population; dashes are predicted from the initial weights.
+Top: noise on the context's labels raises every plateau but the first, and delays the drops. Bottom: a task covariance
+that favours the second eigenvector, Omega = diag(1, 3, 1.5, 1). Directions are learned in decreasing order of omega
+lambda^2, here 2, 1, 3, 4, and no longer in the order of the eigenvalues; the right panel shows the fraction of its
+final strength that each direction has reached. Solid curves are gradient descent on the population; dashed lines are
+predicted from the initial weights.
 """
 
 import numpy as np
@@ -37,11 +38,7 @@ def draw(fast: bool = False) -> Drawn:
     with styled():
         figure = Figure(figsize=(WIDTH, 4.8))
         grid = figure.add_gridspec(2, 2)
-        top, left, right = (
-            figure.add_subplot(grid[0, :]),
-            figure.add_subplot(grid[1, 0]),
-            figure.add_subplot(grid[1, 1]),
-        )
+        top, left, right = (figure.add_subplot(cells) for cells in (grid[0, :], grid[1, 0], grid[1, 1]))
         for colour, (name, run) in zip(COLOURS, noisy.items(), strict=False):
             curve(top, run, beside[name], colour, name.replace("noise ", r"$\sigma^2 = $"))
             for level in plateau_losses(run.task)[1:]:
@@ -60,13 +57,14 @@ def draw(fast: bool = False) -> Drawn:
     gaps = (
         Gap("largest relative error of a drop time", float(max(errors))),
         Gap("largest mean gap of the loss over time", max(b.mean_gap for b in beside.values())),
-        Gap("drops of another direction than predicted", float(sum(wrong))),
+        Gap("drops of a different direction than predicted", float(sum(wrong))),
     )
     numbers = {"loss": stacked({n: loss_table(r, beside[n].prediction.loss(r.time.values)) for n, r in runs.items()})}
     return Drawn(figure, {**numbers, "shares": shares}, gaps, {n: r.experiment for n, r in runs.items()})
 
 
 def curve(ax: Axes, run: Run, comparison: Comparison, colour: str, name: str) -> None:
+    """Draw a loss curve with its prediction."""
     kept = few(len(run.time), 1500)[1:]
     time = run.time.values[kept]
     ax.plot(time, run.loss.values[kept], color=colour, lw=2.2, label=name)
@@ -74,7 +72,7 @@ def curve(ax: Axes, run: Run, comparison: Comparison, colour: str, name: str) ->
 
 
 def draw_shares(ax: Axes, run: Run, comparison: Comparison) -> pd.DataFrame:
-    """How much of its final strength every direction has, and the predicted drop times."""
+    """Draw the fraction of its final strength that every direction has reached, and the predicted drop times."""
     time, d = run.weights["time"].values, directions(UNEQUAL)
     shares = np.array([gains(run.model, weights, run.task) for weights in run.snapshots()])
     for i in range(UNEQUAL.dim):

@@ -1,10 +1,11 @@
 """Inside heads of rank two: the value grows once, keys and queries one eigenvector after the other.
 
-Four token dimensions, three heads of rank two (flow on the population); the two that grow, each around its own drops.
-Top: the value weight. Below: the size of the head's key-query part along every eigenvector. A head's first eigenvector
-has to wait for the value weight to grow; the second finds it grown and follows at once. Dotted: the drop times
-predicted from the initial weights. Dashes on the right: the fixed point, where the cube of the value weight is the sum
-of the strengths that the head holds and every squared key has its share of it.
+Four token dimensions and three heads of rank two (flow on the population); shown are the two heads that grow, each
+around its own drops. Top: the value weight. Bottom: the size of the head's key-query matrix along every eigenvector.
+The first eigenvector of a head has to wait until the value weight grows; the second follows at once, because the value
+weight is large already. Dotted: the drop times predicted from the initial weights. Dashes at the right edge: the fixed
+point, where the cube of the value weight is the sum of the strengths of the eigenvectors that the head has learned, and
+every squared key is the strength of its eigenvector divided by the value weight.
 """
 
 import numpy as np
@@ -66,7 +67,7 @@ def draw(fast: bool = False) -> Drawn:
 
 
 def dash(ax: Axes, level: float) -> None:
-    """A short dashed mark at the right edge."""
+    """Draw a short dashed mark at the right edge."""
     if level > 0:
         across = ax.get_yaxis_transform()
         ax.plot([0.92, 1.04], [level, level], transform=across, color=BLACK, lw=1.1, ls="--", clip_on=False)

@@ -1,10 +1,10 @@
 """Key and query of higher rank: plateaus at multiples of the rank.
 
-Eight token dimensions, nine heads, rank 1 to 8 (80000 sequences, 20001 steps at rate 0.02, initial weights of standard
-deviation 0.005 an entry, one sample for all). A head of rank R learns R eigenvectors one soon after another, so the
-loss rests for long only where a new head has to grow: at L(M_m) with m a multiple of R, the darker dotted lines.
-Dashed: the curve predicted from the initial weights. Deep in a run that started this large, near ties shift single
-drops.
+Eight token dimensions, nine heads, ranks 1 to 8 (80000 sequences, 20001 steps at learning rate 0.02, initial weights
+with standard deviation 0.005 per entry, one sample for all ranks). A head of rank R learns R eigenvectors in quick
+succession, so long plateaus occur only where a new head has to grow: at L(M_m) with m a multiple of R (darker dotted
+lines). Dashed: the curve predicted from the initial weights. With initial weights as large as these, near ties between
+heads shift single drops late in training.
 """
 
 import numpy as np

@@ -1,14 +1,15 @@
-"""The weights on every plateau: one more head holds one more eigenvector.
+"""The weights on every plateau: one more head has learned one more eigenvector.
 
 Keys, queries and values of the five heads in the middle of each plateau of one run (flow on the population), in the
-eigenbasis of the token covariance, eigenvalues falling from left to right. From one plateau to the next a single head
-grows, its key and query along a single eigenvector and of equal size; blue is positive, red negative, one colour scale
-for the page. Beside each row: the cube root of the strength that theory gives the newest head, and what its weights
-are.
+eigenbasis of the token covariance, with eigenvalues decreasing from left to right. From one plateau to the next a
+single head grows, with its key and query along a single eigenvector and of equal size. Blue is positive and red is
+negative; all panels share one colour scale. Beside each row: the value weight of the newest head, and the cube root of
+the strength that theory predicts for it.
 """
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import iclflow as icl
@@ -48,17 +49,18 @@ def draw(fast: bool = False) -> Drawn:
             if m > 0:
                 head, direction = prediction.heads[m - 1], prediction.directions[m - 1]
                 size = d.strength[direction] ** (1 / 3)
-                found = [abs(maps["key"][head, direction]), abs(maps["query"][head, direction]),
+                grown = [abs(maps["key"][head, direction]), abs(maps["query"][head, direction]),
                          abs(maps["value"][head, 0])]  # fmt: skip
-                worst = max(worst, max(abs(x / size - 1) for x in found))
-                line[2].set_ylabel(f"$v$ = {found[2]:.3f}\ntheory {size:.3f}", rotation=0, ha="left", va="center")
+                worst = max(worst, *(abs(x / size - 1) for x in grown))
+                line[2].set_ylabel(f"$v$ = {grown[2]:.3f}\ntheory {size:.3f}", rotation=0, ha="left", va="center")
                 line[2].yaxis.set_label_coords(1.4, 0.5)
         figure.colorbar(image, ax=axes, location="bottom", shrink=0.4, aspect=30, pad=0.01)
     gap = Gap("largest relative distance of a newly grown key, query or value from theory", worst)
     return Drawn(figure, {"": pd.DataFrame(rows)}, (gap,), {"run": run.experiment})
 
 
-def dress(ax, name: str, m: int, rows: int) -> None:
+def dress(ax: Axes, name: str, m: int, rows: int) -> None:
+    """Label one map of row m."""
     ax.set_yticks([])
     ax.set_xticks([])
     ax.spines[:].set_visible(False)

@@ -1,13 +1,16 @@
 """White tokens: the whole time course in closed form.
 
-Merged attention on tokens with identity covariance. Left: the gain in front of beta' x_q, for four sizes of initial
-weights; right: the loss. Colours are gradient flow, dashes the paper's formula for balanced and aligned layers. The
-last curve starts from unbalanced heads, some with the wrong sign, for which the Riccati solution takes the formula's
-place.
+Merged attention on tokens with identity covariance. Left: the gain in front of beta' x_q for four sizes of the initial
+weights. Right: the loss. Solid curves are gradient flow, dashed curves the paper's formula for balanced and aligned
+layers. The last curve starts from unbalanced heads, some with the wrong sign; here the dashed curve is the solution of
+the Riccati equation instead.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
@@ -24,6 +27,8 @@ TASK = icl.Task(context=31, spectrum=(1.0, 1.0, 1.0, 1.0))
 SIZES = (0.3, 0.1, 0.01, 0.001)
 UNBALANCED = ((0.03, -0.02, 0.04), (0.01, 0.05, -0.01))  # values, and traces of U over sqrt(D)
 
+Numbers = tuple[float, ...]
+
 
 def draw(fast: bool = False) -> Drawn:
     tables, experiments, worst = {}, {}, 0.0
@@ -36,38 +41,37 @@ def draw(fast: bool = False) -> Drawn:
             theory = white.gain(TASK, float(np.sum((a + y) ** 2) / 4), float(np.sum((a - y) ** 2) / 4), time)
             if values == traces:
                 theory = white.paper_gain(TASK.dim, TASK.context, float(np.linalg.norm(a)), time)
-            seen, loss = gains(run), np.interp(time, run.time.values, run.loss.values)
-            expected_loss = white.loss(TASK, theory)
-            worst = max(worst, float(np.abs(seen - theory).max()), float(np.abs(loss - expected_loss).max()))
-            last = name.startswith("unb")
-            for ax, line, dashes in ((left, seen, theory), (right, loss, expected_loss)):
+            gain, loss = gains(run), np.interp(time, run.time.values, run.loss.values)
+            theory_loss = white.loss(TASK, theory)
+            worst = max(worst, float(np.abs(gain - theory).max()), float(np.abs(loss - theory_loss).max()))
+            for ax, line, dashes in ((left, gain, theory), (right, loss, theory_loss)):
                 ax.plot(time, line, color=colour, lw=2.2, label=name)
-                ax.plot(time, dashes, label="theory" if last else None, **THEORY)
-            columns = {"time": time, "gain": seen, "gain_theory": theory, "loss": loss, "loss_theory": expected_loss}
+                ax.plot(time, dashes, label="theory" if name == "unbalanced" else None, **THEORY)
+            columns = {"time": time, "gain": gain, "gain_theory": theory, "loss": loss, "loss_theory": theory_loss}
             tables[name], experiments[name] = pd.DataFrame(columns), run.experiment
         left.set(xlabel=r"time $t/\tau$", ylabel=r"gain $\sigma$", xlim=(0, None))
         right.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 4.3), xlim=(0, None))
         left.legend(loc="lower right", fontsize=8)
         plateau_lines(right, np.array([float(TASK.dim), minimum(TASK)]), ["zero", "min."])
-    gap = Gap("largest gap of gain or loss to the closed form", worst)
+    gap = Gap("largest gap between gain or loss and the closed form", worst)
     return Drawn(figure, {"": stacked(tables)}, (gap,), experiments)
 
 
-def starts(fast: bool):
-    """A name, value weights and traces for every curve; balanced heads have both alike."""
+def starts(fast: bool) -> Iterator[tuple[str, Numbers, Numbers]]:
+    """The name, the value weights and the traces of every curve; they agree for balanced heads."""
     for size in SIZES[:2] if fast else SIZES:
         head = tuple(size * np.array([1.0, 2.0, 2.0]) / 3)
         yield rf"$w = {size:g}$", head, head
     yield "unbalanced", *UNBALANCED
 
 
-def flow_from(values: tuple[float, ...], traces: tuple[float, ...]) -> Run:
-    """Heads with the given v and U = y I / sqrt(D)."""
+def flow_from(values: Numbers, traces: Numbers) -> Run:
+    """The flow from heads with the given v and U = y I / sqrt(D)."""
     first = np.outer(traces, np.eye(TASK.dim) / np.sqrt(TASK.dim))
     weights = equivalence.from_two_layer({"first": first, "second": np.array([values])})
     return icl.train(TASK, icl.Merged(heads=len(values)), weights=weights, tolerance=1e-12, records=300)
 
 
-def gains(run: Run) -> np.ndarray:
-    """The mean diagonal of the effective matrix."""
+def gains(run: Run) -> Float[np.ndarray, " T"]:
+    """The mean diagonal entry of the effective matrix at every recorded time."""
     return np.einsum("th,thdd->t", run.reduced.value, run.reduced.key_query) / TASK.dim

@@ -1,4 +1,4 @@
-"""Find what is damaged or missing in a sweep, and redo only that."""
+"""Finds the damaged and missing runs of a sweep, and computes only these again."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ __all__ = ["Report", "check", "repair"]
 class Report:
     """What is wrong with a sweep."""
 
-    damaged: dict[int, str] = field(default_factory=dict)  # runs whose files are not what was written
+    damaged: dict[int, str] = field(default_factory=dict)  # runs whose files have changed, with a description
     missing: list[int] = field(default_factory=list)  # runs without a manifest
     broken: list[str] = field(default_factory=list)  # files that describe the sweep
     count: int = 0
@@ -41,7 +41,7 @@ class Report:
 
     def __str__(self) -> str:
         if self.fine:
-            return f"all {self.count} runs are whole"
+            return f"all {self.count} runs are intact"
         parts = [
             f"{len(self.broken)} files that describe it are damaged" if self.broken else "",
             f"{len(self.damaged)} runs are damaged" if self.damaged else "",
@@ -51,7 +51,7 @@ class Report:
 
 
 def check(path: Path) -> Report:
-    """Read every byte that matters. Nothing is changed."""
+    """Read and compare every file of a sweep, without changing any."""
     refuse_other(path)
     report, abouts = Report(), []
     for name in (SWEEP, COPY):
@@ -64,7 +64,7 @@ def check(path: Path) -> Report:
     if len(abouts) == 2 and abouts[0] != abouts[1]:
         report.broken.append(f"{path / COPY}: differs from {SWEEP}")
     if not abouts:
-        raise DamagedStore(f"{path}: neither {SWEEP} nor its copy is whole; nothing says what this sweep was")
+        raise DamagedStore(f"{path}: neither {SWEEP} nor its copy is intact; the grid of this sweep is unknown")
     about = abouts[0]
     for name, expected in about["metadata"].items():
         file = path / ARRAYS / name
@@ -85,6 +85,7 @@ def check(path: Path) -> Report:
 
 
 def refuse_other(path: Path) -> None:
+    """Raise an error if a directory is not a sweep."""
     if not is_sweep(path):
         raise BadInput(f"dir: {str(path)!r} must be a sweep, a directory with a {SWEEP}")
 
@@ -92,7 +93,7 @@ def refuse_other(path: Path) -> None:
 def repair(
     path: Path, *, workers: int | None = None, scheduler: str | None = None, progress: bool | None = False
 ) -> tuple[Report, Tally]:
-    """Restore what describes the sweep, forget damaged runs, and run what is missing then."""
+    """Restore the files that describe the sweep, remove damaged runs, and compute all missing runs."""
     refuse_other(path)
     with writing(path), stopped_by_signals(), only_writer(path):
         report = check(path)
@@ -104,6 +105,7 @@ def repair(
 
 
 def restore(path: Path, report: Report) -> None:
+    """Write the files that describe the sweep again, if any of them is damaged."""
     if not report.broken:
         return
     for name in (SWEEP, COPY):

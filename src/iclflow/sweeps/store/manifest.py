@@ -1,4 +1,4 @@
-"""Small files that know whether they are whole, and are on the disk before their name is."""
+"""Small JSON files that contain their own digest, so that a reader detects any change."""
 
 import json
 from pathlib import Path
@@ -12,23 +12,24 @@ __all__ = ["read_manifest", "write_manifest"]
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:
-    """JSON with its own digest, on the disk before its name is."""
-    replace_file(path, sealed(content))
+    """Write JSON with its own digest; the file gets its name only once its content is on the disk."""
+    replace_file(path, with_digest(content))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    found = path.read_bytes()
+    """The content of a file that `write_manifest` wrote; an error if a single byte has changed."""
+    data = path.read_bytes()
     try:
-        content = json.loads(found)
+        content = json.loads(data)
         content.pop("sha256")
-        whole = sealed(content) == found
+        intact = with_digest(content) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        whole = False
-    if not whole:
+        intact = False
+    if not intact:
         raise DamagedStore(f"{path}: is damaged")
     return content
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """The file's bytes; a reader makes them again from what it has read, so that no altered byte goes unseen."""
+def with_digest(content: dict[str, Any]) -> bytes:
+    """The bytes of the file; a reader computes them again from what it has read, and compares."""
     return json.dumps({**content, "sha256": json_digest(content)}, indent=1).encode() + b"\n"

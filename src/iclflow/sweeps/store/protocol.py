@@ -1,13 +1,13 @@
-"""A sweep on disk: room for every run from the start, a run is there once its manifest is.
+"""A sweep on disk: arrays with room for every run, and one manifest per run that is done.
 
-    sweep.json            the grid, its hash, versions, digests of the arrays' metadata; sweep.copy.json is its twin
-    arrays.zarr/          `curves` (run, column, point) and `summary` (run, quantity), one chunk a run
+    sweep.json            the grid, its hash, versions, digests of the arrays' metadata; sweep.copy.json is a copy
+    arrays.zarr/          `curves` (run, column, point) and `summary` (run, quantity), one chunk per run
     runs/000042.json      the manifest of run 42: settings, status, versions, SHA-256 of its chunks and of itself
-    .lock .work/          the writer's lock, and what the session at work needs
+    .lock .work/          the writer's lock, and the temporary files of the running session
 
-A run is committed by writing its chunks, forcing them to the disk, and then renaming its manifest into place. Whatever
-is interrupted before that leaves the run missing; a chunk without a manifest is never read. Committing twice is
-harmless: the same run has the same bytes.
+A run is committed by writing its chunks, forcing them to the disk, and then renaming its manifest into place. If this
+is interrupted, the run is missing: a chunk without a manifest is never read. Committing a run twice is harmless,
+because the same run has the same bytes.
 """
 
 import errno
@@ -38,13 +38,13 @@ UNREADABLE = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a directory is a store; one whose making was cut short is not, one that has lost its description is."""
+    """Whether a directory is a store, even one that has lost its `sweep.json`; one that was never completed is not."""
     return (path / SWEEP).is_file() or ((path / COPY).is_file() and any((path / RUNS).glob("*.json")))
 
 
 @dataclass
 class Store:
-    """The directory of a sweep, opened."""
+    """An open directory of a sweep."""
 
     path: Path
     grid: Grid
@@ -55,7 +55,7 @@ class Store:
         self._arrays: dict[str, Any] = {}
         self._opening = threading.Lock()
 
-    # --- where things are ---------------------------------------------------------------------------------------------
+    # --- paths and arrays ---------------------------------------------------------------------------------------------
 
     def manifest(self, run: int) -> Path:
         return self.path / RUNS / f"{run:06d}.json"
@@ -71,6 +71,7 @@ class Store:
         return array_shapes(self.grid)[name]
 
     def array(self, name: str) -> Any:
+        """The zarr array, opened on first use."""
         import zarr
 
         with self._opening:
@@ -82,7 +83,7 @@ class Store:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def commit(self, run: int, rows: dict[str, np.ndarray], record: dict[str, Any]) -> None:
-        """Make a finished run part of the store, all or nothing."""
+        """Add a finished run to the store, completely or not at all."""
         for name in self.names:
             self.array(name)[run] = rows[name]
         for name in self.names:
@@ -96,7 +97,7 @@ class Store:
     def commit_failure(
         self, run: int, why: str, versions: dict[str, str], seconds: float = 0.0, retry: bool = False
     ) -> dict[str, Any]:
-        """A run that could not be computed is a row of its own; `retry` where it may do better in another session."""
+        """Commit a run that could not be computed, with the reason; with `retry`, the next session tries it again."""
         rows = {name: np.full(self.shape(name)[1:], np.nan) for name in self.names}
         record = {
             "status": "failed",
@@ -110,7 +111,7 @@ class Store:
         return record
 
     def forget(self, run: int) -> None:
-        """Take a run out of the store: the manifest first, so that no moment shows a run without its chunks."""
+        """Remove a run from the store, its manifest first, so that no reader sees a manifest without chunks."""
         remove(self.manifest(run))
         sync(self.path / RUNS)
         for name in self.names:
@@ -119,40 +120,40 @@ class Store:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def record(self, run: int) -> dict[str, Any] | None:
-        """What a run's manifest says; `None` where there is none; an error where it is not what was written."""
+        """The content of a run's manifest; `None` if there is none; an error if the file is damaged."""
         try:
-            found = read_manifest(self.manifest(run))
+            record = read_manifest(self.manifest(run))
         except FileNotFoundError:
             return None
-        if found.get("run") != run or found.get("sweep") != self.digest:
+        if record.get("run") != run or record.get("sweep") != self.digest:
             raise DamagedStore(f"{self.manifest(run)}: belongs to another run or sweep")
-        return found
+        return record
 
     def damage(self, run: int) -> tuple[dict[str, Any] | None, str | None]:
-        """A run's manifest, and what is wrong with the run's files: both `None` where it is not there yet."""
+        """A run's manifest, and a description of damage to its files; both `None` if the run has not been committed."""
         try:
             record = self.record(run)
         except DamagedStore as error:
             return None, str(error)
         except OSError as error:
-            if error.errno not in UNREADABLE:  # others, such as too many open files, say nothing about the run
+            if error.errno not in UNREADABLE:  # others, such as too many open files, are not due to the run
                 raise
             return None, f"{self.manifest(run)}: cannot be read ({error.strerror})"
         for name in self.names if record is not None else ():
             path = self.chunk(name, run)
             try:
-                found = file_digest(path)
+                digest = file_digest(path)
             except OSError:
                 return record, f"{path}: is missing"
-            if record is None or found != record["chunks"].get(name):
+            if record is None or digest != record["chunks"].get(name):
                 return record, f"{path}: is damaged"
         return record, None
 
     def listed(self) -> list[int]:
-        """The runs that have a manifest, whole or not."""
+        """The runs that have a manifest, intact or not."""
         names = (path.name for path in (self.path / RUNS).glob("*.json"))
-        found = sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
-        return [run for run in found if run < self.grid.count]
+        runs = sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
+        return [run for run in runs if run < self.grid.count]
 
     def missing(self) -> list[int]:
         done = set(self.listed())
@@ -160,7 +161,7 @@ class Store:
 
 
 def remove(path: Path) -> None:
-    """Whatever stands there."""
+    """Remove a file or a directory, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -168,6 +169,7 @@ def remove(path: Path) -> None:
 
 
 def array_shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays, with the run as first axis."""
     shapes: dict[str, tuple[int, ...]] = {"summary": (grid.count, len(columns(grid.drop_slots)))}
     if not grid.summary:
         shapes["curves"] = (grid.count, len(CURVES) if grid.has_tests else 3, grid.curve_length)
@@ -178,7 +180,7 @@ def array_shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
 
 
 def open_store(path: Path) -> Store:
-    """An existing store, finished or not; what describes it must be as it was written."""
+    """An existing store, finished or not; the files that describe it must be intact."""
     about = read_about(path / SWEEP)
     for name, expected in about["metadata"].items():
         file = path / ARRAYS / name
@@ -192,6 +194,7 @@ def grid_in(about: dict[str, Any]) -> Grid:
 
 
 def read_about(file: Path) -> dict[str, Any]:
+    """The description of a sweep, from `sweep.json` or its copy."""
     try:
         about = read_manifest(file)
         if about["schema"] != SCHEMA:
@@ -206,19 +209,20 @@ def read_about(file: Path) -> dict[str, Any]:
 
 
 def prepare_store(path: Path, grid: Grid, resume: bool) -> Store:
-    """Make the store, or open the one that is to be resumed; the caller holds its lock."""
+    """Make the store, or open the one to be resumed; the caller holds its lock."""
     if not is_sweep(path):
         return make_store(path, grid)
     if not resume:
-        raise BadInput(f"out: {str(path)!r} is a sweep already; give --resume to go on with it, or another directory")
+        raise BadInput(f"out: {str(path)!r} is a sweep already; give --resume to continue it, or another directory")
     store = open_store(path)
     changed = difference(store.about["grid"], grid.to_json())
     if changed is not None:
-        raise BadInput(f"{changed}; {str(path)!r} is of another sweep, choose another directory or undo the change")
+        raise BadInput(f"{changed}; {str(path)!r} holds another sweep; choose another directory or undo the change")
     return store
 
 
 def make_store(path: Path, grid: Grid) -> Store:
+    """Make the store of a grid, without any run, in an existing directory."""
     from datetime import UTC, datetime
 
     from iclflow.versions import versions
@@ -234,14 +238,14 @@ def make_store(path: Path, grid: Grid) -> Store:
         "versions": versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    for name in (COPY, SWEEP):  # the one that makes it a store comes last
+    for name in (COPY, SWEEP):  # the directory becomes a store with the second
         write_manifest(path / name, about)
     sync(path.parent)
     return open_store(path)
 
 
 def write_metadata(path: Path, grid: Grid) -> dict[str, str]:
-    """Room for every run; no chunk is written. Returns digests of the small files that describe the arrays."""
+    """Make arrays with room for every run, without chunks, and return the digests of the files that describe them."""
     import zarr
 
     fresh = path / WORK / f"arrays-{secrets.token_hex(4)}"
@@ -268,5 +272,5 @@ def write_metadata(path: Path, grid: Grid) -> dict[str, str]:
 
 
 def leftovers(path: Path) -> Iterator[Path]:
-    """Half-written files of a session that died."""
+    """The incomplete files of a session that was killed."""
     return (file for file in path.rglob("*.partial") if file.is_file())

@@ -1,4 +1,4 @@
-"""Reaching a dask scheduler: our own on this machine, listening on 127.0.0.1 only, or one that the user brings."""
+"""Connects to a dask scheduler: our own on this machine, listening on 127.0.0.1 only, or the user's."""
 
 import contextlib
 import json
@@ -17,28 +17,28 @@ from iclflow.sweeps.workers.signals import tidying_when_stopped
 from iclflow.sweeps.workers.tasks import code_of, current_versions, introduce, single_thread
 from iclflow.system.atomic import NO_ROOM
 
-__all__ = ["GONE", "PATIENCE", "CrewLost", "cluster_client", "place", "scheduler_address"]
+__all__ = ["GONE", "PATIENCE", "WorkersLost", "cluster_client", "place", "scheduler_address"]
 
 LOOPBACK = "127.0.0.1"
 GONE = "scheduler: is gone, or has dropped the work"
-PATIENCE = 20.0  # seconds to wait for somebody who should be there
+PATIENCE = 20.0  # seconds to wait for a scheduler or worker that should answer
 
 
-class CrewLost(IclflowError):
-    """Our own workers could not be started, or all of them are gone; others may do better."""
+class WorkersLost(IclflowError):
+    """Our own workers could not be started, or all of them are gone; new ones may succeed."""
 
 
 def place(store: Store) -> str:
-    """Where the store is, for processes that may stand elsewhere."""
+    """The absolute path of the store, for processes with another working directory."""
     return str(store.path.absolute())
 
 
 def quiet_logs() -> None:
-    """Dask reports every lost worker in many lines; what matters is told by the session."""
+    """Silence dask, which reports every lost worker in many lines; the session reports what matters."""
     import logging
 
     import dask
-    import distributed  # noqa: F401  (makes the loggers)
+    import distributed  # noqa: F401  (creates the loggers)
 
     dask.config.set({"distributed.scheduler.allowed-failures": 10})  # tries are counted in the store
     for name in list(logging.root.manager.loggerDict):
@@ -47,7 +47,7 @@ def quiet_logs() -> None:
 
 
 def scheduler_address(given: str) -> str:
-    """The address in a scheduler file, or as given; somebody must listen there."""
+    """The address in a scheduler file, or as given; a process must be listening there."""
     address = given
     if Path(given).is_file():
         try:
@@ -58,18 +58,18 @@ def scheduler_address(given: str) -> str:
     host, _, port = rest.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise BadInput(f"scheduler: {given!r} must be an address such as tcp://127.0.0.1:8786, or a scheduler file")
-    if protocol in ("", "tcp", "tls"):  # others are for dask to reach
+    if protocol in ("", "tcp", "tls"):  # dask checks the others
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise BadInput(f"scheduler: nobody answers at {address!r} ({reason})") from None
+            raise BadInput(f"scheduler: no process answers at {address!r} ({reason})") from None
     return address if slashes else f"tcp://{address}"
 
 
 @contextlib.contextmanager
 def cluster_client(store: Store, session: str, workers: int, scheduler: str | None) -> Iterator[Any]:
-    """A client of the user's scheduler, or of one that is made for the session and ends with it."""
+    """A client of the user's scheduler, or of one that is started for the session and ends with it."""
     quiet_logs()
     from distributed import Client
 
@@ -95,28 +95,29 @@ def cluster_client(store: Store, session: str, workers: int, scheduler: str | No
 
 
 def wait_for_a_worker(client: Any, store: Store) -> None:
-    """Until the first worker has shown that it can do the work; a queue may take its time to start one."""
-    asked, told = client.submit(introduce, place(store), store.digest, code_of(store), pure=False), False
+    """Wait until a worker has shown that it can open the store; a batch queue may take long to start one."""
+    answer, announced = client.submit(introduce, place(store), store.digest, code_of(store), pure=False), False
     begun = time.monotonic()
-    while asked.status == "pending":
+    while answer.status == "pending":
         if client.status != "running":
             raise IclflowError(GONE)
-        if not told and time.monotonic() - begun > PATIENCE:
+        if not announced and time.monotonic() - begun > PATIENCE:
             print("waiting for a worker of the cluster", file=sys.stderr, flush=True)
-            told = True
+            announced = True
         time.sleep(0.05)
-    if asked.status == "cancelled":
+    if answer.status == "cancelled":
         raise IclflowError(GONE)
-    if asked.status == "error":
-        why = " ".join(str(asked.exception()).split())[:200]
+    if answer.status == "error":
+        why = " ".join(str(answer.exception()).split())[:200]
         raise BadInput(f"scheduler: its workers cannot do this: {why} (they need iclflow, and must see the directory)")
-    theirs, ours = asked.result()["iclflow"], current_versions()["iclflow"]
+    theirs, ours = answer.result()["iclflow"], current_versions()["iclflow"]
     if theirs != ours:
         raise BadInput(f"scheduler: its workers have iclflow {theirs}, must be {ours} as here")
 
 
 @contextlib.contextmanager
 def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
+    """A scheduler and worker processes on this machine, which end with the session."""
     from distributed import LocalCluster
     from distributed.deploy.spec import SpecCluster
 
@@ -137,13 +138,13 @@ def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
                     loop=loop,
                 )
         except BaseException as error:
-            for half in set(SpecCluster._instances) - known:  # cut short while it was being made
-                SpecCluster._instances.discard(half)  # dask would try to close it at exit, and fail
-                end_workers(half)
+            for unfinished in set(SpecCluster._instances) - known:
+                SpecCluster._instances.discard(unfinished)  # dask would try to close it at exit, and fail
+                end_workers(unfinished)
             if not isinstance(error, Exception) or (isinstance(error, OSError) and error.errno in NO_ROOM):
                 raise
             why = " ".join(str(error).split())[:200] or type(error).__name__
-            raise CrewLost(f"workers: could not be started ({why})") from None
+            raise WorkersLost(f"workers: could not be started ({why})") from None
         try:
             yield cluster
         finally:
@@ -154,12 +155,13 @@ def local_cluster(store: Store, session: str, workers: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def unseen_main() -> Iterator[None]:
-    """Keep the main program to ourselves: a spawned worker would load it, and a script would start its sweep again.
+    """Hide the main program from workers: a spawned worker would load it, and a script would start its sweep again.
 
-    For the whole session, since a worker that dies is spawned anew. All that workers are given lives in iclflow.
+    It stays hidden for the whole session, because a worker that dies is spawned again. Workers need only iclflow.
     """
     main = sys.modules["__main__"]
-    hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    names: tuple[str, ...] = ("__spec__", "__file__")
+    hidden = {name: vars(main).pop(name) for name in names if name in vars(main)}
     vars(main)["__spec__"] = None
     try:
         yield
@@ -169,7 +171,7 @@ def unseen_main() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deaf_loop() -> Iterator[Any]:
-    """An event loop whose thread, and every process started from it, does not hear Ctrl-C: this process decides."""
+    """An event loop whose thread, and every process started from it, ignores Ctrl-C, which this process handles."""
     from distributed.utils import LoopRunner
 
     runner = LoopRunner()
@@ -186,7 +188,7 @@ def deaf_loop() -> Iterator[Any]:
 
 
 def end_workers(cluster: Any) -> None:
-    """Stop what our own workers are doing at once: whatever is not committed is redone, so nothing is lost."""
+    """Kill our own workers at once: runs that are not committed are computed again, so nothing is lost."""
     for nanny in list(cluster.workers.values()):
         nanny.auto_restart = False
         pid = getattr(nanny, "pid", None)

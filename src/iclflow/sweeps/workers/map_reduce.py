@@ -1,8 +1,8 @@
-r"""Moments of huge samples, in fixed blocks that any number of workers may share.
+r"""Moments of huge samples, summed in fixed blocks by any number of workers.
 
 A sample is defined chunk by chunk (`data.sequences`). Fixed blocks of `BLOCK` chunks are summed one by one, in two
-rounds, and the sums are added up in a fixed tree, `FAN` at a time, in the order of the blocks. Neither blocks nor tree
-depend on who computes what, so the result has the same bits for one worker and for a thousand.
+rounds, and the sums are added in a fixed tree, `FAN` at a time, in the order of the blocks. Neither the blocks nor the
+tree depend on who computes what, so the result is the same, bit for bit, for one worker and for a thousand.
 
 First round: $\sum x$ by position, and $\sum w$, $\sum w w'$ of the standard task vectors, from which tokens are centred
 and task vectors whitened. Second round: the sums of `data.sampled`.
@@ -10,7 +10,8 @@ and task vectors whitened. Second round: the sums of `data.sampled`.
 Samples of up to `HUGE` sequences are summed chunk by chunk instead, exactly as `train` does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +19,20 @@ from threadpoolctl import threadpool_limits
 
 from iclflow.data.features import Blocks
 from iclflow.data.moments import Moments
-from iclflow.data.sampled import chunk_sums
+from iclflow.data.sampled import Sums, chunk_sums
 from iclflow.data.sequences import Sample, chunk_count
 from iclflow.data.spectrum import root
 from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import BLOCK, FAN, MANY, block_count
 
-__all__ = ["Submit", "huge_moments", "moments_here"]
+__all__ = ["Submit", "at_once", "huge_moments"]
 
-Submit = Callable[..., Any]  # (function, *arguments) -> its value, or a promise of it that others accept as argument
+Submit = Callable[..., Any]  # (function, *arguments) -> its value, or a future of it that may be an argument
 
 
 class First(NamedTuple):
+    r"""Sums of the first round: $\sum x$ by position, $\sum w$ and $\sum w w'$."""
+
     tokens: np.ndarray
     tasks: np.ndarray
     squares: np.ndarray
@@ -43,16 +46,16 @@ def huge_moments(submit: Submit, experiment: Experiment, blocks: Blocks, which: 
     return submit(averaged, experiment, total, blocks)
 
 
-def moments_here(experiment: Experiment, blocks: Blocks, which: int = 0) -> Moments:
-    """The same, in this process."""
-    return huge_moments(lambda function, *arguments: function(*arguments), experiment, blocks, which)
+def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The `submit` of this process, which returns the value."""
+    return function(*arguments)
 
 
 def summed(submit: Submit, count: int, one_block: Callable[..., Any], *arguments: Any) -> Any:
-    """The sum over all blocks by a fixed tree.
+    """The sum over all blocks, in a fixed tree.
 
-    Asked for branch by branch, so that whoever computes in this order holds a few sums at a time, not one a block.
-    Where there are many blocks, a branch of `FAN` of them is a single piece of work; the additions stay the same.
+    Tasks are submitted branch by branch; in this order only a few sums are in memory at a time, not one per block. If
+    there are many blocks, a branch of `FAN` of them is a single task; the additions stay the same.
     """
     fused = FAN if count > MANY else 1
 
@@ -62,22 +65,19 @@ def summed(submit: Submit, count: int, one_block: Callable[..., Any], *arguments
         step = width // FAN
         return submit(added, *(branch(i, step) for i in range(first, min(first + width, count), step)))
 
-    whole = fused
-    while whole < count:
-        whole *= FAN
-    return branch(0, whole)
+    width = fused
+    while width < count:
+        width *= FAN
+    return branch(0, width)
 
 
 def added_blocks(numbers: range, one_block: Callable[..., Any], *arguments: Any) -> Any:
-    """The sum over neighbouring blocks, held one at a time."""
-    total = None
-    for number in numbers:
-        part = one_block(number, *arguments)
-        total = part if total is None else added(total, part)
-    return total
+    """The sum over neighbouring blocks, of which one is in memory at a time."""
+    return reduce(added, (one_block(number, *arguments) for number in numbers))
 
 
 def added(*parts: Any) -> Any:
+    """The sum of named tuples, field by field and in order."""
     total = parts[0]
     for part in parts[1:]:
         total = type(total)(*(a + b for a, b in zip(total, part, strict=True)))
@@ -85,32 +85,29 @@ def added(*parts: Any) -> Any:
 
 
 def first_round(block: int, experiment: Experiment, which: int) -> First:
+    """The sums of the first round over one block."""
     sample = sample_of(experiment, which)
-    total: First | None = None
+
+    def one_chunk(index: int) -> First:
+        tokens = sample.law.tokens(sample.seed, index, sample.size(index)).sum(axis=0)
+        tasks = sample.law.standard_tasks(sample.seed, index, sample.size(index))
+        return First(tokens, tasks.sum(axis=0), np.einsum("pod,poe->ode", tasks, tasks))
+
     with threadpool_limits(1, "blas"):
-        for index in chunks_of(block, sample):
-            tokens = sample.law.tokens(sample.seed, index, sample.size(index)).sum(axis=0)
-            tasks = sample.law.standard_tasks(sample.seed, index, sample.size(index))
-            part = First(tokens, tasks.sum(axis=0), np.einsum("pod,poe->ode", tasks, tasks))
-            total = part if total is None else added(total, part)
-    assert total is not None
-    return total
+        return reduce(added, map(one_chunk, chunks_of(block, sample)))
 
 
-def second_round(block: int, experiment: Experiment, which: int, shared: First, blocks: Blocks) -> Any:
+def second_round(block: int, experiment: Experiment, which: int, shared: First, blocks: Blocks) -> Sums:
+    """The sums of the second round over one block."""
     task, sample = experiment.task, sample_of(experiment, which)
     centre(sample, shared)
-    total = None
+    rule = (task.dim, task.normalize or "context", task.prefix_loss, blocks)
     with threadpool_limits(1, "blas"):
-        for index in chunks_of(block, sample):
-            rows = sample.chunk(index)
-            part = chunk_sums(rows, task.dim, task.normalize or "context", task.prefix_loss, blocks)
-            total = part if total is None else added(total, part)
-    return total
+        return reduce(added, (chunk_sums(sample.chunk(index), *rule) for index in chunks_of(block, sample)))
 
 
 def centre(sample: Sample, shared: First) -> None:
-    """Tell a sample its means and whitener, which it would otherwise walk through all its chunks for."""
+    """Set the means and the whitener of a sample, which it would otherwise compute from all its chunks."""
     count = sample.count
     sample.token_mean = shared.tokens / count
     mean = shared.tasks / count
@@ -118,18 +115,19 @@ def centre(sample: Sample, shared: First) -> None:
     sample.whitener = mean, np.stack([np.linalg.inv(root(c)) for c in covariance])
 
 
-def averaged(experiment: Experiment, sums: Any, blocks: Blocks) -> Moments:
+def averaged(experiment: Experiment, sums: Sums, blocks: Blocks) -> Moments:
+    """The moments from the sums of the second round."""
     seen = sums.seen
     power = np.asarray(sums.power / seen)
     return Moments(sums.left / seen, None, sums.cross / seen, power, dim=experiment.task.dim, blocks=blocks)
 
 
-def chunks_of(block: int, sample: Sample) -> Iterator[int]:
-    return iter(range(block * BLOCK, min((block + 1) * BLOCK, chunk_count(sample))))
+def chunks_of(block: int, sample: Sample) -> range:
+    return range(block * BLOCK, min((block + 1) * BLOCK, chunk_count(sample)))
 
 
 def sample_of(experiment: Experiment, which: int) -> Sample:
-    """Sample number `which` of the run: walked through block by block, so no draw is worth keeping."""
+    """Sample number `which` of the run (training, then tests)."""
     from iclflow.training.plan import Plan
 
     sample = Plan(experiment).samples(experiment.training.seed)[which]

@@ -1,4 +1,4 @@
-"""Runs that share data share what is made of them: moments, sequences and the lowest loss."""
+"""Runs on the same data share what is computed from them: moments, sequences and the lowest loss."""
 
 import threading
 from collections import OrderedDict
@@ -13,17 +13,17 @@ from iclflow.data.moments import Moments
 from iclflow.data.own import read_own_data
 from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import HUGE, is_huge
-from iclflow.sweeps.workers.map_reduce import Submit, huge_moments
+from iclflow.sweeps.workers.map_reduce import Submit, at_once, huge_moments
 from iclflow.system.progress import Report
 from iclflow.training.plan import Plan
 
 __all__ = ["SharingPlan", "plan_of", "promised_moments"]
 
-MOST, MOST_BYTES = 8, 2**29  # things kept at a time in a worker, beside the newest one
+MOST, MOST_BYTES = 8, 2**29  # limits of what a worker keeps; the newest value always stays
 
 
 class Kept:
-    """The last few things made, by name; made once even when several threads ask."""
+    """A cache of the last few values; each is computed once, even if several threads need it."""
 
     def __init__(self) -> None:
         self.things: OrderedDict[Any, Any] = OrderedDict()
@@ -31,6 +31,7 @@ class Kept:
         self.lock = threading.RLock()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of a key, computed by `make` if it is not in the cache."""
         with self.lock:
             if key not in self.things:
                 self.things[key] = make()
@@ -41,7 +42,7 @@ class Kept:
             return self.things[key]
 
     def weight(self) -> int:
-        """Bytes of everything kept."""
+        """The size of all values in bytes."""
         return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(list(self.things.values())))
 
 
@@ -50,9 +51,9 @@ KEPT = Kept()
 
 @dataclass(frozen=True, eq=False)
 class SharingPlan(Plan):
-    """A plan whose data outlive it."""
+    """A plan that shares its data with later plans of the same worker."""
 
-    ready: list[Moments] | None = None  # made by somebody else
+    ready: list[Moments] | None = None  # computed by another task
 
     def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         return KEPT.get((self.key, key), make)
@@ -64,32 +65,28 @@ class SharingPlan(Plan):
 
     def make_moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
         if is_huge(self.experiment):
-            return huge_sets(self, blocks)
+            return promised_sets(at_once, self, blocks)
         return super().make_moments(seed, blocks, report)
 
 
 def plan_of(experiment: Experiment, ready: list[Moments] | None = None) -> SharingPlan:
-    """How a run of a sweep is carried out; a sweep keeps no moments."""
+    """The plan of a run in a sweep, which keeps no moments."""
     own = None if experiment.data is None else read_own_data(experiment.data, experiment.task)[0]
     return SharingPlan(experiment, own, ready=ready, with_moments=False)
 
 
-def huge_sets(plan: Plan, blocks: Blocks) -> list[Moments]:
-    return promised_sets(lambda function, *arguments: function(*arguments), plan, blocks)
-
-
 def promised_sets(submit: Submit, plan: Plan, blocks: Blocks) -> list[Any]:
-    """Training sample and test samples, each split if it is huge."""
-    sets = plan.samples(plan.training.seed)
+    """The moments of the training sample and the test samples, each in blocks if it is huge."""
     return [
         huge_moments(submit, plan.experiment, blocks, i)
-        if s.count > HUGE
+        if sample.count > HUGE
         else submit(one_set, plan.experiment, blocks, i)
-        for i, s in enumerate(sets)
+        for i, sample in enumerate(plan.samples(plan.training.seed))
     ]
 
 
 def one_set(experiment: Experiment, blocks: Blocks, which: int) -> Moments:
+    """The moments of one sample, computed at once."""
     from iclflow.data.sampled import sampled_moments
 
     plan = Plan(experiment)
@@ -98,6 +95,6 @@ def one_set(experiment: Experiment, blocks: Blocks, which: int) -> Moments:
 
 
 def promised_moments(submit: Submit, experiment: Experiment) -> list[Any]:
-    """The moments that a run needs, handed to `submit` piece by piece."""
+    """The moments that a run needs, as values or futures that `submit` returns."""
     plan = Plan(experiment)
     return promised_sets(submit, plan, plan.blocks(plan.initial(experiment.training.seed)))

@@ -1,14 +1,14 @@
-"""SIGTERM stops a session as Ctrl-C does, and one of either is enough.
+"""SIGTERM stops a session as Ctrl-C does, and a single signal is enough.
 
-A signal raises `KeyboardInterrupt` wherever the main thread happens to be. If that is in a destructor, Python throws
-the exception away; so the signal is also written down, and the session looks at the note between two runs.
+A signal raises `KeyboardInterrupt` wherever the main thread happens to be. If that is in a destructor, Python discards
+the exception; therefore the signal is also recorded, and the session checks the record between two runs.
 """
 
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 from iclflow.errors import IclflowError
 
@@ -24,13 +24,14 @@ class Stopped(IclflowError):
 
 
 class Heard:
-    """What signals have said to the main thread, the only one they reach."""
+    """The signals that the main thread has received; no other thread receives any."""
 
     asked = False  # to stop
-    tidying = False  # the session is on its way out; more signals must not cut that short
+    tidying = False  # the session is shutting down, which further signals must not interrupt
 
 
-def stop(number: int, frame: Any) -> None:
+def stop(number: int, frame: FrameType | None) -> None:
+    """The handler of both signals."""
     Heard.asked = True
     if not Heard.tidying:
         raise KeyboardInterrupt
@@ -60,7 +61,7 @@ def obey_signals() -> None:
 
 @contextlib.contextmanager
 def tidying_when_stopped() -> Iterator[None]:
-    """From the moment a `KeyboardInterrupt` comes through here, further signals are only written down."""
+    """Once a `KeyboardInterrupt` passes through here, further signals are only recorded."""
     try:
         yield
     except KeyboardInterrupt:

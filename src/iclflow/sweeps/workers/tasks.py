@@ -1,7 +1,7 @@
-"""One run: compute it and commit it. A task can be given twice, or to two workers at once, without harm.
+"""What a worker does: it computes one run and commits it. Two workers may do the same run at once without harm.
 
-Whoever computes uses one thread, so that the numbers do not depend on the machine's cores. A run that raises is
-committed as failed, with its reason; a run whose worker died `MOST_TRIES` times in a session is not tried again.
+A worker uses a single thread, so that numbers do not depend on the number of cores. A run that raises an error is
+committed as failed, with the reason; a run whose worker died `MOST_TRIES` times in a session is not tried again.
 """
 
 import os
@@ -19,17 +19,17 @@ from iclflow.system.atomic import NO_ROOM
 __all__ = ["MOST_TRIES", "code_of", "compute", "do_run", "introduce", "make_moments", "single_thread"]
 
 MOST_TRIES = 3
-MOST_SHAPES = 32  # compiled programs kept, roughly
+MOST_SHAPES = 32  # approximate number of compiled programs in memory
 THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 class OtherData(BadInput):
-    """The data file is gone, or is not the one that the sweep began with."""
+    """The data file is missing, or has changed since the sweep began."""
 
 
 def single_thread(environment: dict[str, str]) -> dict[str, str]:
-    """What a worker's environment must say before JAX is loaded in it."""
+    """The environment variables that a worker needs before it imports JAX."""
     flags = environment.get("XLA_FLAGS", "")
     platforms = environment.get("JAX_PLATFORMS", "cpu")
     return {**THREADS, "JAX_PLATFORMS": platforms, "XLA_FLAGS": flags if XLA in flags else f"{flags} {XLA}".strip()}
@@ -41,50 +41,53 @@ Code = tuple[str, tuple[str, ...]]  # a directory, and the models `module:Class`
 def do_run(
     path: str, digest: str, run: int, session: str, ready: list[Any] | None = None, code: Code = ("", ())
 ) -> dict[str, Any]:
-    """Compute and commit run number `run`; returns a few words on how it ended."""
+    """Compute and commit run number `run`, and return how it ended; a full disk is returned as `no_room`."""
     begun = time.perf_counter()
     try:
         import_code(code)
         store = opened(path, digest)
         record, wrong = store.damage(run)
         if record is not None and wrong is None:
-            return told(run, record)
+            return outcome_line(run, record)
         tries = note_try(store, session, run)
         if tries > MOST_TRIES:
             why = f"its worker died {MOST_TRIES} times"
-            return told(run, store.commit_failure(run, why, current_versions(), retry=True))
+            return outcome_line(run, store.commit_failure(run, why, current_versions(), retry=True))
         try:
             rows, record = compute(store.grid.experiment(run), store, ready)
         except Exception as error:
             why = " ".join(str(error).split()) or type(error).__name__
             seconds = round(time.perf_counter() - begun, 4)
-            return told(run, store.commit_failure(run, why[:300], current_versions(), seconds, retry=may_pass(error)))
+            record = store.commit_failure(run, why[:300], current_versions(), seconds, retry=may_pass(error))
+            return outcome_line(run, record)
         store.commit(run, rows, record)
     except OSError as error:
         if error.errno in NO_ROOM:
             return {"run": run, "no_room": error.errno}
         raise
-    return told(run, record)
+    return outcome_line(run, record)
 
 
 def import_code(code: Code) -> None:
-    """The users' own models, in the process that computes."""
+    """Import the users' own models in the process that computes."""
     directory, models = code
     for name in models:
         import_model(name, directory)
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the machine or the data file were to blame, which may be better by the next session."""
+    """Whether an error is due to the machine or the data file, so that the next session should try again."""
     return isinstance(error, OtherData | NoRoom | MemoryError | OSError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def told(run: int, record: dict[str, Any]) -> dict[str, Any]:
+def outcome_line(run: int, record: dict[str, Any]) -> dict[str, Any]:
+    """The part of a run's record that the session needs."""
     return {"run": run, "status": record["status"], "why": record["why"], "seconds": record["seconds"]}
 
 
 @lru_cache(maxsize=4)
 def opened(path: str, digest: str) -> Store:
+    """The store, which must still be that of the same sweep."""
     store = open_store(Path(path))
     if store.digest != digest:
         raise DamagedStore(f"{path}: has become another sweep")
@@ -92,7 +95,7 @@ def opened(path: str, digest: str) -> Store:
 
 
 def note_try(store: Store, session: str, run: int) -> int:
-    """Count the tries of a run by the size of a file, which outlives the worker; the number of this one."""
+    """Count a try of a run, in the size of a file that outlives the worker, and return the number of tries."""
     directory = store.path / WORK / session
     directory.mkdir(parents=True, exist_ok=True)
     handle = os.open(directory / str(run), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -104,23 +107,24 @@ def note_try(store: Store, session: str, run: int) -> int:
 
 
 def code_of(store: Store) -> Code:
-    """What whoever computes the runs of a store has to import."""
+    """What a worker has to import to compute the runs of a store."""
     return str(Path.cwd()), store.grid.own_models
 
 
 def make_moments(experiment: Experiment) -> list[Any]:
-    """Moments for all runs that share them."""
+    """The moments for all runs that share them."""
     os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
+    from iclflow.sweeps.workers.map_reduce import at_once
     from iclflow.sweeps.workers.sharing import promised_moments
 
-    return promised_moments(lambda function, *arguments: function(*arguments), experiment)
+    return promised_moments(at_once, experiment)
 
 
 SHAPES: set[Any] = set()
 
 
 def forget_old_programs(experiment: Experiment) -> None:
-    """JAX keeps a compiled program for every shape it has met; a sweep over sizes must not keep them all."""
+    """Clear the compiled programs of JAX, which keeps one per shape, before a sweep over sizes fills the memory."""
     task, model, training = experiment.task, experiment.model, experiment.training
     SHAPES.add((model.compiled_for(task), model, training.optimizer, training.engine, training.batch))
     if len(SHAPES) > MOST_SHAPES:
@@ -131,7 +135,7 @@ def forget_old_programs(experiment: Experiment) -> None:
 
 
 def introduce(path: str, digest: str, code: Code = ("", ())) -> dict[str, str]:
-    """What a worker of somebody else's cluster is asked first: whether it sees the store, and what it would run."""
+    """The versions on a worker of the user's cluster, after checking that it can open the store."""
     import_code(code)
     opened(path, digest)
     return current_versions()
@@ -145,7 +149,7 @@ def current_versions() -> dict[str, str]:
 
 
 def few_records(experiment: Experiment) -> Experiment:
-    """A sweep keeps none of the weights on the way; with so many steps asked for, no stop depends on them either."""
+    """The experiment with fewer recorded weights: a sweep keeps none, and a given number of steps needs none."""
     training = experiment.training
     return experiment if training.steps is None else experiment.replace(training=training.replace(records=2))
 
@@ -153,7 +157,7 @@ def few_records(experiment: Experiment) -> Experiment:
 def compute(
     experiment: Experiment, store: Store, ready: list[Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The rows and the record of one run: the arithmetic of `train`, bit for bit."""
+    """The rows and the record of one run, with exactly the arithmetic of `train`."""
     os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
     from threadpoolctl import threadpool_limits
 

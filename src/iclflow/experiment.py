@@ -14,6 +14,7 @@ from pydantic import SerializeAsAny, model_validator
 from iclflow.config import Task, Training
 from iclflow.config.record import Record, unknown
 from iclflow.config.spectra import is_matrix
+from iclflow.config.training import GIVEN
 from iclflow.errors import BadInput
 from iclflow.models import Model, Separate
 from iclflow.models.base import KNOWN, Unknown, model_named
@@ -104,10 +105,12 @@ def model_complaints(experiment: Experiment) -> Iterator[str]:
         yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
     if training.init_law not in model.laws:
         yield f"init_law: {training.init_law!r} must be one of {', '.join(model.laws)} for model {model.kind!r}"
+    if training.optimizer == "muon" and all(len(shape) < 2 for shape in model.shapes(task).values()):
+        yield f"optimizer: 'muon' needs matrices, which model {model.kind!r} does not have"
     if model.linear_twin() is None:
         if training.time is None and training.steps is None:
             yield f"steps: must be given for model {model.kind!r}, of which no theory says when it has settled"
-        if training.time is None and training.lr is None and training.optimizer != "adam":
+        if training.time is None and training.lr is None and training.optimizer in ("sgd", "momentum"):
             yield f"lr: must be given for model {model.kind!r}, whose stable step is not known"
 
 
@@ -123,6 +126,16 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield "lr: belongs to descent; the flow has none"
     if engine == "flow" and training.optimizer != "sgd":
         yield f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"
+    if training.weight_decay > 0 and training.steps is None and training.time is None:
+        yield "steps: must be given with weight_decay (or time for the flow), whose end no lowest loss marks"
+    if training.optimizer.startswith(GIVEN) and training.lr is not None:
+        yield "lr: belongs to the optimiser that was given, which brings its own"
+    if training.optimizer.startswith(GIVEN) and training.weight_decay > 0:
+        yield "weight_decay: belongs to the optimiser that was given; use optax.add_decayed_weights"
+    if training.optimizer.startswith(GIVEN) and training.steps is None:
+        yield "steps: must be given with an optimiser of your own"
+    if "beta" in training.model_fields_set and training.optimizer in ("sgd",):
+        yield "beta: belongs to momentum, adam and muon; sgd has none"
     if engine == "flow" and training.dtype == "float32":
         yield "dtype: 'float32' must be 'float64' with the flow"
     if engine in ("moments", "flow") and training.batch is not None:

@@ -35,6 +35,7 @@ class Converted(NamedTuple):
     lr: float | None
     init: float | None
     time: float | None
+    weight_decay: float | None = None
 
 
 def clock_rate(task: Task, model: Model) -> float:
@@ -87,6 +88,7 @@ def convert(
     lr: float | None = None,
     init: float | None = None,
     time: float | None = None,
+    weight_decay: float | None = None,
 ) -> Converted:
     """Learning rate, initial scale and time of the same training in the normalisation `to` [`normalisation`].
 
@@ -95,7 +97,7 @@ def convert(
 
     >>> from iclflow import Merged, Task
     >>> convert(Task(context=4, normalize="none"), Merged(), "context", lr=0.1, init=1e-3)
-    Converted(lr=0.4, init=0.002, time=None)
+    Converted(lr=0.4, init=0.002, time=None, weight_decay=None)
     """
     factor = weight_factor(task, model, to)
     clocks = clock_rate(task.replace(normalize=to), model) / clock_rate(task, model)
@@ -103,6 +105,7 @@ def convert(
         lr=None if lr is None else lr * factor**2,
         init=None if init is None else init * factor,
         time=None if time is None else time * factor**2 * clocks,
+        weight_decay=None if weight_decay is None else weight_decay / factor**2,
     )
 
 

@@ -117,6 +117,8 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     source = source or ("population" if run.experiment.population or run.task.icl_fraction < 1 else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
+    if run.training.weight_decay > 0:
+        raise BadInput(f"weight_decay: {run.training.weight_decay} must be 0 for theory, which knows no decay yet")
     if run.training.optimizer != "sgd":
         raise BadInput(f"optimizer: {run.training.optimizer!r} has no theory; plain gradient descent has")
     sample = sample_landscape(run) if source == "sample" else None

@@ -8,7 +8,10 @@ from pydantic import ConfigDict, Field, field_validator
 from iclflow.config.record import Record
 from iclflow.config.task import Count, Seed
 
-__all__ = ["Training"]
+__all__ = ["GIVEN", "Training"]
+
+RULES = ("sgd", "momentum", "adam", "muon")
+GIVEN = "optax:"  # begins the name of an optimiser that the user brings as an object
 
 
 class Training(Record):
@@ -20,7 +23,10 @@ class Training(Record):
     init: float = Field(1e-2, gt=0, description="scale of the initial weights")
     init_law: Literal["entry", "public", "norm", "aligned", "random"] = Field("entry", description="initial law")
     freeze_vectors: bool = Field(False, description="keep the vector blocks where they start")
-    optimizer: Literal["sgd", "momentum", "adam"] = Field("sgd", description="update rule of descent")
+    optimizer: str = Field("sgd", description="update rule of descent: sgd, momentum, adam or muon")
+    beta: float = Field(0.9, ge=0, lt=1, description="momentum of momentum, adam and muon")
+    muon: Literal["stacked", "heads"] = Field("stacked", description="muon makes all heads orthogonal at once, or each")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay: W <- W - lr (u + weight_decay W)")
     batch: Count | None = Field(None, description="sequences per step (default: all)")
     lr: float | None = Field(None, gt=0, description="learning rate (default: half the stable step)")
     steps: Count | None = Field(None, description="updates of gradient descent")
@@ -36,6 +42,15 @@ class Training(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
+    @field_validator("optimizer")
+    @classmethod
+    def _rule(cls, value: str) -> str:
+        if value not in RULES and not value.startswith(GIVEN):
+            raise ValueError(
+                f"optimizer: {value!r} must be one of {', '.join(RULES)} (in Python also an optax optimiser)"
+            )
+        return value
+
     @field_validator("samples", mode="before")
     @classmethod
     def _count_or_inf(cls, value: Any) -> Any:
@@ -49,7 +64,7 @@ class Training(Record):
             raise ValueError(f"samples: {value!r} must be a whole number of at least 2 sequences, or inf")
         return int(number)
 
-    @field_validator("init", "lr", "time", "tolerance")
+    @field_validator("init", "lr", "time", "tolerance", "weight_decay", "beta")
     @classmethod
     def _finite(cls, value: float | None, info: Any) -> float | None:
         if value is not None and not math.isfinite(value):

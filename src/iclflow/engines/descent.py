@@ -1,4 +1,4 @@
-r"""Gradient descent: $W \leftarrow W - \eta\, u(\partial L/\partial W)$, $u$ one of optax's rules.
+r"""Gradient descent: $W \leftarrow W - \eta\,(u(\partial L/\partial W) + \gamma W)$, $u$ a rule of `optimizers`.
 
 The loop runs compiled from one recording to the next; the number of steps and the learning rate are arguments, so one
 compilation serves all runs of the same shapes, and a run that is continued repeats the same arithmetic.
@@ -11,21 +11,16 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Int
 
 from iclflow.data.moments import AnyScalar
+from iclflow.engines.optimizers import Rule
 from iclflow.engines.outcome import Outcome
 from iclflow.models import Weights
 from iclflow.system.thinning import even_places, log_places
 
 __all__ = ["Loss", "descend", "recording_steps"]
 
-RULES: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "sgd": optax.identity,
-    "momentum": lambda: optax.trace(decay=0.9),
-    "adam": optax.scale_by_adam,
-}
 SEGMENT = 4096  # most steps in one compiled call
 
 
@@ -35,6 +30,8 @@ class Loss(Protocol):
 
     @property
     def tests(self) -> tuple[Any, ...]: ...
+    @property
+    def mask(self) -> Weights | None: ...
 
     def loss_and_gradient(self, trained: Weights, batch: Any = None) -> tuple[AnyScalar, Weights]: ...
     def test_losses(self, trained: Weights) -> Array: ...
@@ -47,17 +44,17 @@ def recording_steps(first: int, last: int, count: int, spacing: str) -> Int[np.n
 
 
 @partial(jax.jit, static_argnames="rule")
-def advance(loss: Loss, rule: str, trained: Weights, state: Any, lr: Array, count: Array, batches: Any) -> Any:
+def advance(
+    loss: Loss, rule: Rule, trained: Weights, state: Any, lr: Array, decay: Array | None, count: Array, batches: Any
+) -> Any:
     """`count` steps; returns weights, optimiser state and the losses before each step."""
-    update = RULES[rule]().update
 
     def step(i: Array, carry: Any) -> Any:
         trained, state, kept = carry
         batch = None if batches is None else batches[i]
         value, gradient = loss.loss_and_gradient(trained, batch)
         row = jnp.concatenate([jnp.asarray(value)[None], loss.test_losses(trained).astype(value.dtype)])
-        direction, state = update(gradient, state)
-        trained = {name: trained[name] - lr * direction[name] for name in trained}
+        trained, state = rule.step(trained, gradient, state, lr, decay, loss.mask)
         return trained, state, kept.at[i].set(row)
 
     columns = 1 + len(loss.tests)
@@ -70,8 +67,9 @@ def descend(
     loss: Loss,
     trained: Weights,
     *,
-    rule: str,
+    rule: Rule,
     lr: float,
+    decay: float = 0.0,
     steps: int,
     clock: float = 1.0,
     records: int,
@@ -88,16 +86,16 @@ def descend(
     The curve has the losses before every step and after the last; one that blew up is filled with NaN. `clock` is the
     time of one step.
     """
-    state = RULES[rule]().init(trained) if optimizer_state is None else optimizer_state
+    state = rule.transformation.init(trained) if optimizer_state is None else optimizer_state
     dtype = jax.tree.leaves(trained)[0].dtype
-    rate = jnp.asarray(lr, dtype)
+    rate, shrink = jnp.asarray(lr, dtype), jnp.asarray(decay, dtype) if decay else None
     recorded = recording_steps(first_step, first_step + steps, records, spacing)
     rows, snapshots, done = [], [trained], first_step
     for target in recorded[1:]:
         while done < target:
             count = min(int(target) - done, segment)
             batch = None if batches is None else batches(done, count)
-            trained, state, kept = advance(loss, rule, trained, state, rate, jnp.asarray(count), batch)
+            trained, state, kept = advance(loss, rule, trained, state, rate, shrink, jnp.asarray(count), batch)
             rows.append(np.asarray(kept)[:count])
             done += count
             last = float(rows[-1][-1, 0])
@@ -107,7 +105,7 @@ def descend(
             break
     # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.
     ahead = None if batches is None else batches(done, 1)
-    rows.append(np.asarray(advance(loss, rule, trained, state, rate, jnp.asarray(1), ahead)[2])[:1])
+    rows.append(np.asarray(advance(loss, rule, trained, state, rate, shrink, jnp.asarray(1), ahead)[2])[:1])
     losses = np.concatenate(rows).astype(np.float64)
     if not np.isfinite(losses[-1, 0]):
         losses = np.pad(losses, [(0, steps + 1 - len(losses)), (0, 0)], constant_values=np.nan)

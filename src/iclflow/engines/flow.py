@@ -1,4 +1,4 @@
-r"""Gradient flow, $dW/dt = -\frac{1}{c}\,\partial L/\partial W$, in units of $t/\tau$.
+r"""Gradient flow, $dW/dt = -\frac{1}{c}\,(\partial L/\partial W + \gamma W)$, in units of $t/\tau$.
 
 $c$ is the clock rate (`iclflow.units`), so descent with a small step follows the same curve on the same axis. diffrax
 integrates with adaptive steps of Tsitouras' 5(4) method, a few hundred at a time, until the asked time, until the loss
@@ -30,15 +30,22 @@ LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss)
 
 @eqx.filter_jit
 def burst(
-    loss: MomentLoss, rate: Array, trained: Weights, start: Array, end: Array, step: Array, tolerance: Array
-) -> Any:
+    loss: MomentLoss, rate: Array, decay: Array | None, trained: Weights, start: Array, end: Array, step: Array,
+    tolerance: Array,
+) -> Any:  # fmt: skip
     """Up to `BURST` steps from `start` towards `end`: result, times, losses and weights after every one of them.
 
     The solver sees one vector, which is much faster than a dictionary; losses are added afterwards.
     """
     flat, unflatten = ravel_pytree(trained)
+    free = 1.0 if loss.mask is None else ravel_pytree(loss.mask)[0]
+
+    def velocity(t: Any, y: Array, args: Any) -> Array:
+        gradient = ravel_pytree(loss.loss_and_gradient(unflatten(y))[1])[0]
+        return -gradient / rate if decay is None else -(gradient + decay * free * y) / rate
+
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda t, y, args: -ravel_pytree(loss.loss_and_gradient(unflatten(y))[1])[0] / rate),
+        diffrax.ODETerm(velocity),
         diffrax.Tsit5(),
         start, end, step, flat,
         stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=1e-3 * tolerance),
@@ -60,6 +67,7 @@ def flow(
     *,
     rate: float,
     end: float,
+    decay: float = 0.0,
     tolerance: float,
     zero_loss: float,
     start: float = 0.0,
@@ -71,12 +79,13 @@ def flow(
     first = np.asarray(eqx.filter_jit(watch)(loss, trained))
     kept.add(start, first, trained)
     now, step, taken = start, FIRST_STEP, 0
+    shrink = jnp.asarray(decay) if decay else None
     result = "settled" if settled(float(first[0])) else "reached"
     while result == "reached" and now < end and taken < MOST_STEPS:
+        step = min(step, end - now)
         result_code, *arrays = burst(
-            loss, jnp.asarray(rate), trained, jnp.asarray(now), jnp.asarray(end), jnp.asarray(min(step, end - now)),
-            jnp.asarray(tolerance),
-        )  # fmt: skip
+            loss, jnp.asarray(rate), shrink, trained, *map(jnp.asarray, (now, end, step, tolerance))
+        )
         times, losses, states = jax.tree.map(np.asarray, arrays)
         count = int(np.isfinite(times).sum())
         if count == 0 or not np.isfinite(losses[:count, 0]).all():

@@ -69,7 +69,7 @@ def plateau_lines(ax: Axes, levels: Float[ndarray, " m"], names: list[str] | Non
             last = level
 
 
-def log_time(ax: Axes, first: float, last: float) -> None:
+def log_time(ax: Axes, first: int | float, last: int | float) -> None:
     """Make the time axis logarithmic, with numbers at powers of ten only."""
     ax.set_xscale("log")
     ax.set_xlim(first, last)

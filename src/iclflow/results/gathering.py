@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from iclflow.config.training import GIVEN
 from iclflow.data.moments import Moments
 from iclflow.engines.outcome import Outcome
 from iclflow.experiment import Experiment
@@ -25,11 +26,13 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
     axis = tuple(seeds)
     pick = (lambda arrays: arrays[0]) if single else stack_padded
     same_time = all(np.array_equal(o.times, first.times) for o in outcomes)
-    time = ("step", first.times) if same_time else (("seed", "step"), stack_padded([o.times for o in outcomes]))
+    clocked = engine == "flow" or experiment.training.optimizer in ("sgd", "momentum")
+    about = {"long_name": "time t/tau" if clocked else "learning rate x step"}
+    times = ("step", first.times) if same_time else (("seed", "step"), stack_padded([o.times for o in outcomes]))
     names = ["loss", *shared["tests"]][: first.losses.shape[1]]
     curves = xr.Dataset(
         {name: ((*axis, "step"), pick([o.losses[:, i] for o in outcomes])) for i, name in enumerate(names)},
-        coords={"step": np.arange(max(len(o.losses) for o in outcomes)), "time": time, **seeds},
+        coords={"step": np.arange(max(len(o.losses) for o in outcomes)), "time": (*times, about), **seeds},
     )
     axes = experiment.model.axes
     unnamed = lambda name: tuple(f"{name}_{i}" for i in range(np.ndim(first.initial[name])))
@@ -38,7 +41,7 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
         {name: ((*axis, "record", *axes.get(name, unnamed(name))), recorded(name)) for name in first.initial},
         coords={
             "step": ((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes])),
-            "time": ((*axis, "record"), pick([o.times[o.recorded] for o in outcomes])),
+            "time": ((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
             **seeds,
         },
     )
@@ -115,7 +118,9 @@ def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
     if resumed.summary["engine"] == "flow":
         settings = {"time": first.times[-1]}
     else:
-        settings = {"steps": len(first.losses) - 1, "lr": first.detail["lr"]}
+        settings = {"steps": len(first.losses) - 1}
+        if not resumed.training.optimizer.startswith(GIVEN):
+            settings["lr"] = first.detail["lr"]
     experiment = resumed.experiment.replace(training=resumed.training.replace(**settings))
     shared = {name: pieces[0][1].summary[name] for name in ("engine_reason", "warnings", "data_sha256")}
     shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in resumed.curves]}

@@ -18,7 +18,7 @@ def expected_of(experiment: Experiment) -> Prediction | None:
     `None` if there is no theory: for softmax, for a user's own data, and for optimizers other than plain descent.
     """
     training = experiment.training
-    if experiment.data is not None or training.optimizer != "sgd":
+    if experiment.data is not None or training.optimizer != "sgd" or training.weight_decay > 0:
         return None
     try:
         return predict(

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iclflow.engines.descent import RULES, descend
+from iclflow.config.training import GIVEN
+from iclflow.engines.descent import descend
 from iclflow.engines.minimum import stable_step
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.outcome import Outcome
@@ -42,7 +43,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights, 
     trained = {name: jnp.asarray(array, dtype) for name, array in trained.items()}
     outcome = descend(
         loss, trained,
-        rule=training.optimizer, lr=sizes.lr, steps=sizes.steps, clock=plan.rate * sizes.lr,
+        rule=plan.rule, lr=sizes.lr, decay=training.weight_decay, steps=sizes.steps, clock=plan.clock(sizes.lr),
         records=training.records, spacing=training.spacing,
         first_step=first_step, optimizer_state=remembered(plan, trained),
         batches=batches, segment=longest, settled=lambda value: value <= sizes.goal,
@@ -83,15 +84,18 @@ def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weight
     floor = None if exact is None else plan.floor(exact)
     start = trained if exact is not None else plan.trained_part(plan.initial(seed), "label")
     end = expected_end(plan, guide, start)
-    steps = min(int(np.ceil(3 * end / (plan.rate * lr))), MOST_STEPS)
+    pace = plan.clock(lr) if training.optimizer == "momentum" else plan.rate * lr
+    steps = min(int(np.ceil(3 * end / pace)), MOST_STEPS)
     goal = -math.inf if floor is None else plan.goal(floor, zero)
     return Sizes(stable, lr, steps, zero, floor, goal, exact is not None)
 
 
 def default_rate(optimizer: str, stable: float, exact: bool) -> float:
     """Half the stable step; less for momentum, which multiplies it by ten, and where the step is only estimated."""
-    if optimizer == "adam":
+    if optimizer in ("adam", "muon"):
         return 1e-3
+    if optimizer.startswith(GIVEN):
+        return 1.0
     return stable / 2 * (0.1 if optimizer == "momentum" else 1.0) * (1.0 if exact else 0.2)
 
 
@@ -99,7 +103,7 @@ def remembered(plan: Plan, trained: dict[str, jax.Array]) -> Any:
     """The optimiser's state at the end of an earlier run, in the shape that optax gives it."""
     if plan.earlier is None:
         return None
-    template = RULES[plan.training.optimizer]().init(trained)
+    template = plan.rule.transformation.init(trained)
     leaves = [plan.earlier.optimizer_state[str(i)] for i in range(len(jax.tree.leaves(template)))]
     return jax.tree.unflatten(jax.tree.structure(template), [jnp.asarray(leaf) for leaf in leaves])
 

@@ -33,7 +33,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, trained: Weights, report: Repo
     outcome = flow(
         jax.tree.map(jnp.asarray, solved),
         {name: jnp.asarray(array) for name, array in begin.items()},
-        rate=plan.rate, start=start, end=end, tolerance=training.tolerance, zero_loss=zero,
+        rate=plan.rate, decay=training.weight_decay, start=start, end=end, tolerance=training.tolerance, zero_loss=zero,
         settled=lambda value: value <= goal,
         progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
     )  # fmt: skip
@@ -42,7 +42,9 @@ def walk(plan: Plan, seed: int, loss: MomentLoss, trained: Weights, report: Repo
     detail = {
         **outcome.detail,
         "tolerance": training.tolerance,
-        "conservation_drift": None if training.freeze_vectors else conservation_drift(model, parts),
+        "conservation_drift": None
+        if training.freeze_vectors or training.weight_decay
+        else conservation_drift(model, parts),
         "lowest_loss": floor,
         "end_time": float(outcome.times[-1]),
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from iclflow.config import Task, Training
 from iclflow.data.features import Blocks
@@ -20,6 +21,7 @@ from iclflow.data.spectrum import Covariances, covariances
 from iclflow.engines.choose import choose
 from iclflow.engines.minimum import lowest_loss
 from iclflow.engines.moment_loss import MomentLoss
+from iclflow.engines.optimizers import Rule, rule_of
 from iclflow.engines.token_loss import TokenLoss, check_predict
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
@@ -46,6 +48,7 @@ class Plan:
     own: OwnData | None = None  # the user's sequences
     given: Weights | None = None  # the user's initial weights
     earlier: Run | None = None  # the run that is resumed
+    optimizer: optax.GradientTransformation | None = None  # the user's own rule
     roomy: bool = False  # train in a larger shape that many settings share (`padding`)
     with_moments: bool = True  # whether outcomes carry their label moments
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -79,6 +82,17 @@ class Plan:
     def rate(self) -> float:
         """t/tau that passes in one step of unit learning rate."""
         return clock_rate(self.task, self.model)
+
+    @property
+    def rule(self) -> Rule:
+        """How a gradient becomes an update."""
+        return rule_of(self.training, self.optimizer)
+
+    def clock(self, lr: float) -> float:
+        """The time of one step: t/tau for descent and momentum, the learning rate for rules without a common clock."""
+        if self.training.optimizer == "sgd":
+            return self.rate * lr
+        return self.rate * lr / (1 - self.training.beta) if self.training.optimizer == "momentum" else lr
 
     # --- what the seeds share ---------------------------------------------------------------------------------------
 

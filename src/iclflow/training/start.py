@@ -9,9 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optax
+
 from iclflow.config import Task, Training
+from iclflow.config.training import GIVEN
 from iclflow.data.own import OwnData
 from iclflow.engines.outcome import Outcome
+from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.parts import put_back
@@ -36,6 +40,7 @@ def showing_settings(verb: Callable[..., Run]) -> Callable[..., Run]:
     more = [inspect.Parameter(n, keyword, default=f.default, annotation=f.annotation) for n, f in fields.items()]
     verb.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]  # read by `inspect`
     lines = "".join(f"        {name}: {field.description}.\n" for name, field in fields.items())
+    lines = lines.replace("adam or muon.", "adam, muon, or any `optax.GradientTransformation`.")
     head, mark, tail = (verb.__doc__ or "").partition("\n    Returns:")
     verb.__doc__ = head + lines + mark + tail
     return verb
@@ -81,14 +86,26 @@ def train(
     >>> run.loss.sizes["step"], run.status
     (21, 'ok')
     """
+    settings, optimizer = named_optimizer(settings)
     chosen = Training(**settings) if training is None else training.replace(**settings)
     inputs = read_inputs(task, model, chosen, data, weights)
     if out is not None:
         refuse_existing(Path(out), overwrite)
-    run = run_experiment(*inputs, progress=progress)
+    run = run_experiment(*inputs, progress=progress, optimizer=optimizer)
     if out is not None:
         run.save(out, overwrite)
     return run
+
+
+def named_optimizer(settings: dict[str, Any]) -> tuple[dict[str, Any], optax.GradientTransformation | None]:
+    """The settings with a name in place of an optax optimiser, and the optimiser itself."""
+    given = settings.get("optimizer")
+    if given is None or isinstance(given, str):
+        return settings, None
+    if not (callable(getattr(given, "init", None)) and callable(getattr(given, "update", None))):
+        raise BadInput(f"optimizer: {given!r} must be a name or an optax.GradientTransformation")
+    name = getattr(given.update, "__qualname__", "optimiser").partition(".")[0]
+    return {**settings, "optimizer": f"{GIVEN}{name}"}, given
 
 
 def run_experiment(
@@ -98,6 +115,7 @@ def run_experiment(
     progress: bool | Report | None = None,
     earlier: Run | None = None,
     roomy: bool = False,
+    optimizer: optax.GradientTransformation | None = None,
 ) -> Run:
     """All seeds of an experiment; what they share is computed once.
 
@@ -106,7 +124,7 @@ def run_experiment(
         roomy: use a compiled program that many settings share, for work where compiling is what takes long.
     """
     begun = time.perf_counter()
-    plan = Plan(experiment, own, given, earlier, roomy)
+    plan = Plan(experiment, own, given, earlier, optimizer, roomy)
     seeds = [experiment.training.seed + i for i in range(experiment.training.seeds)]
     with progress_bar(f"{experiment.model.kind}, {plan.engine}", progress) as report:
         outcomes = run_seeds(plan, seeds, report)

@@ -134,7 +134,7 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield "weight_decay: belongs to the optimiser that was given; use optax.add_decayed_weights"
     if training.optimizer.startswith(GIVEN) and training.steps is None:
         yield "steps: must be given with an optimiser of your own"
-    if "beta" in training.model_fields_set and training.optimizer in ("sgd",):
+    if training.beta != Training.model_fields["beta"].default and training.optimizer == "sgd":
         yield "beta: belongs to momentum, adam and muon; sgd has none"
     if engine == "flow" and training.dtype == "float32":
         yield "dtype: 'float32' must be 'float64' with the flow"

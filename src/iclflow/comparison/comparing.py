@@ -114,15 +114,15 @@ def compare(run: Run, *, source: str | None = None) -> Comparison | list[Compari
 
 def compare_one(run: Run, source: str | None) -> Comparison:
     """Compare the run of a single seed with theory."""
-    source = source or ("population" if run.experiment.population or run.task.icl_fraction < 1 else "sample")
+    exact = run.experiment.population or run.task.icl_fraction < 1 or run.training.weight_decay > 0
+    source = source or ("population" if exact else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
-    if run.training.weight_decay > 0:
-        raise BadInput(f"weight_decay: {run.training.weight_decay} must be 0 for theory, which knows no decay yet")
     if run.training.optimizer != "sgd":
         raise BadInput(f"optimizer: {run.training.optimizer!r} has no theory; plain gradient descent has")
     sample = sample_landscape(run) if source == "sample" else None
-    prediction = predict(run.task, run.model, weights=run.initial_weights, sample=sample)
+    decay = run.training.weight_decay
+    prediction = predict(run.task, run.model, weights=run.initial_weights, sample=sample, weight_decay=decay)
     time, loss = run.time.values, run.loss.values
     finite = np.isfinite(loss)
     time, loss = time[finite], loss[finite]

@@ -19,10 +19,11 @@ from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import check_weights
 from iclflow.theory import in_weight, merged
-from iclflow.theory.landscape import Landscape, landscape
+from iclflow.theory.decay import decayed_level, decayed_time, merged_course, merged_matrix, stretched_time
+from iclflow.theory.landscape import Landscape, directions, landscape
 from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.theory.staircase import staircase
-from iclflow.units import to_paper_weights
+from iclflow.units import clock_rate, to_paper_weights
 
 __all__ = ["Prediction", "predict"]
 
@@ -40,6 +41,7 @@ class Prediction:
     directions: Int[np.ndarray, " m"]  # which eigen-direction (from 0) is learned; -1 if all are learned at once
     loss: Callable[[Times], Times]
     values: Callable[[Times], Float[np.ndarray, "T H"]]
+    never: tuple[int, ...] = ()  # eigen-directions (from 0) that weight decay keeps from being learned
 
     @property
     def end(self) -> float:
@@ -57,6 +59,7 @@ def predict(
     init_law: str = "entry",
     seed: int = 0,
     sample: SampleLandscape | None = None,
+    weight_decay: float = 0.0,
 ) -> Prediction:
     """Predict loss, value weights and drop times of a training run.
 
@@ -68,6 +71,7 @@ def predict(
         init_law: law of the initial weights.
         seed: seed of the initial weights.
         sample: the moments of a finite sample in the paper's units; by default those of the population.
+        weight_decay: decoupled weight decay, as in `train`.
 
     Returns:
         Plateau levels, drop times, and the loss and value weights as functions of time.
@@ -86,7 +90,15 @@ def predict(
         weights = initial_weights(model, task, init_law, init, seed, covariances(task))
     weights = check_weights(model, task, weights)
     scaled = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
-    return THEORIES[name](task, model, scaled, sample)
+    plain = THEORIES[name](task, model, scaled, sample)
+    if weight_decay == 0:
+        return plain
+    if sample is not None or name not in DECAYS:
+        where = (
+            "a finite sample" if sample is not None else f"the theory of {model.describe()} with shared task vectors"
+        )
+        raise BadInput(f"weight_decay: {weight_decay} must be 0 with {where}; use source='population'")
+    return DECAYS[name](task, model, scaled, plain, weight_decay / clock_rate(task, model))
 
 
 def no_theory(task: Task, model: Model) -> str:
@@ -136,6 +148,39 @@ def mixture_prediction(task: Task, model: Model, weights: Weights, sample: Sampl
     )
 
 
+def decayed_staircase(task: Task, model: Model, weights: Weights, plain: Prediction, decay: float) -> Prediction:
+    """The staircase with weight decay: drops come later or never, and learned directions rest at smaller strengths."""
+    if model.reduced(weights, task).keys_and_queries[0].shape[1] > 1:
+        raise BadInput(
+            "weight_decay: must be 0 for heads of rank above 1, whose further components follow another rule"
+        )
+    d, times = directions(task), decayed_time(plain.drop_times, decay)
+    comes = int(np.sum(np.isfinite(times)))
+    held = np.array([np.isin(np.arange(task.dim), plain.directions[:m]) for m in range(comes + 1)])
+    levels = np.array([decayed_level(d, learned, decay) for learned in held])
+    # The loss without decay at the time that has passed there, its levels replaced by those with decay.
+    before = plain.levels[: comes + 1]
+    loss = lambda t: np.interp(
+        plain.loss(stretched_time(np.asarray(t, dtype=float), decay)), before[::-1], levels[::-1]
+    )
+    values = lambda t: np.full((len(t), plain.values(np.zeros(1)).shape[1]), np.nan)
+    never = tuple(int(i) for i in plain.directions[comes:])
+    return Prediction(levels, times[:comes], plain.heads[:comes], plain.directions[:comes], loss, values, never)
+
+
+def decayed_drop(task: Task, model: Model, weights: Weights, plain: Prediction, decay: float) -> Prediction:
+    """The single drop with weight decay: slower, or none at all."""
+    heads, L = model.reduced(weights, task), landscape(task)
+    alpha = merged.alignment(L, heads.value, heads.key_query).alpha
+    half_time = merged_course(L, alpha, decay, np.zeros(0)).half_time
+    loss = lambda t: merged_course(L, alpha, decay, np.asarray(t, dtype=float)).loss
+    values = lambda t: np.full((len(t), len(heads.value)), np.nan)
+    if np.isinf(half_time):
+        nobody = np.array([], dtype=int)
+        return Prediction(plain.levels[:1], np.array([]), nobody, nobody, loss, values, tuple(range(task.dim)))
+    return single_drop((L.base, L.loss(merged_matrix(L, decay))), half_time, loss, values)
+
+
 def single_drop(levels: tuple[float, float], half_time: float, loss: Curve, values: Curve) -> Prediction:
     """A prediction with one drop, in which all heads learn all directions at once."""
     all_at_once = np.array([-1])
@@ -143,3 +188,4 @@ def single_drop(levels: tuple[float, float], half_time: float, loss: Curve, valu
 
 
 THEORIES = {"staircase": staircase_prediction, "drop": drop_prediction, "mixture": mixture_prediction}
+DECAYS = {"staircase": decayed_staircase, "drop": decayed_drop}

@@ -18,12 +18,13 @@ def expected_of(experiment: Experiment) -> Prediction | None:
     `None` if there is no theory: for softmax, for a user's own data, and for optimizers other than plain descent.
     """
     training = experiment.training
-    if experiment.data is not None or training.optimizer != "sgd" or training.weight_decay > 0:
+    if experiment.data is not None or training.optimizer != "sgd":
         return None
     try:
         return predict(
-            experiment.task, experiment.model, init=training.init, init_law=training.init_law, seed=training.seed
-        )
+            experiment.task, experiment.model, init=training.init, init_law=training.init_law, seed=training.seed,
+            weight_decay=training.weight_decay,
+        )  # fmt: skip
     except BadInput:
         return None
 

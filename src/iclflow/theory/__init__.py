@@ -3,7 +3,7 @@
 Start at `landscape`: the population loss and the drive and curvature of its directions, which all the rest builds on.
 """
 
-from iclflow.theory import algorithm, in_weight, lazy, merged, separate, single_mode, softmax, white
+from iclflow.theory import algorithm, decay, in_weight, lazy, merged, separate, single_mode, softmax, white
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape, minimum, plateau_losses
 from iclflow.theory.staircase import Staircase, staircase
 
@@ -12,6 +12,7 @@ __all__ = [
     "Landscape",
     "Staircase",
     "algorithm",
+    "decay",
     "directions",
     "in_weight",
     "landscape",

@@ -93,3 +93,10 @@ def test_clocks_of_all_normalisations_agree():
     assert np.abs(at(paper, times) - at(public, times)).max() < 2e-3
     assert public.loss.values[-1] == pytest.approx(paper.loss.values[-1], rel=1e-7)
     assert fine.loss.values[-1] > public.loss.values[-1]
+
+
+@pytest.mark.parametrize("init", [1e-8, 1e-11, 1e-14])
+def test_the_flow_is_as_exact_from_tiny_weights(init):
+    """An absolute tolerance that did not follow the weights would be late by per cents at 1e-12 and below."""
+    run = icl.train(icl.Task(), icl.Merged(heads=8), init=init, seed=1)
+    assert icl.compare(run).drops[0].error < 1e-4

@@ -24,6 +24,7 @@ __all__ = ["flow"]
 
 BURST = 512  # solver steps in one compiled call
 FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
+SMALL = 1e-6  # weights that are all smaller than this are tiny
 MOST_STEPS = 2_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
 
@@ -39,6 +40,7 @@ def burst(
     """
     flat, unflatten = ravel_pytree(trained)
     free = 1.0 if loss.mask is None else ravel_pytree(loss.mask)[0]
+    smallness = jnp.minimum(jnp.abs(flat).max() / SMALL, 1.0)  # the absolute tolerance follows tiny weights
 
     def velocity(t: Any, y: Array, args: Any) -> Array:
         gradient = ravel_pytree(loss.loss_and_gradient(unflatten(y))[1])[0]
@@ -48,7 +50,7 @@ def burst(
         diffrax.ODETerm(velocity),
         diffrax.Tsit5(),
         start, end, step, flat,
-        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=1e-3 * tolerance),
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=1e-3 * tolerance * smallness),
         saveat=diffrax.SaveAt(steps=True),
         max_steps=BURST,
         throw=False,

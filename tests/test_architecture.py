@@ -5,7 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
+
+from iclflow.engines.minimum import pseudo_inverse
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "iclflow"
@@ -107,3 +111,15 @@ def test_nobody_outside_of_models_asks_which_model_it_is():
     assert len(kinds) <= 5, "\n".join(kinds)
     softmax = lines(r"model\.softmax\b")
     assert len(softmax) <= 6, "\n".join(softmax)
+
+
+def test_annotations_are_checked_in_everything_but_the_records(request):
+    """The import hook covers every module that is not a pydantic record, and it bites."""
+    covered = request.config.getoption("--jaxtyping-packages").split(",")[:-1]
+    records = {"config", "experiment", "errors", "versions", "__main__", "iclflow"}
+    models = {f"iclflow.models.{name}" for name in ("base", "attention", "merged", "separate", "mlp")}
+    for module in sorted(MODULES - models - {"iclflow", "iclflow.models"}):
+        if room_of(module) not in records:
+            assert any(module == name or module.startswith(f"{name}.") for name in covered), module
+    with pytest.raises(TypeCheckError):
+        pseudo_inverse(np.ones((2, 3)))  # says that it takes square matrices

@@ -230,3 +230,29 @@ def test_a_class_of_a_script_trains_and_is_saved_but_workers_cannot_import_it(fo
     assert opened == "sharpness=1.0 zero"
     assert swept == "{'ok': 1}"
     assert "put class Tanh into a file of its own, or compute in this process with workers=0" in refused
+
+
+def test_a_class_made_from_a_built_in_model_keeps_all_that_it_offers(tmp_path):
+    """Ten lines that change one thing: moments, theory and the probe come along, and files of the parent still open."""
+
+    class Signed(icl.Separate):
+        def predict(self, weights, sequence, task):
+            return -super().predict(weights, sequence, task)
+
+        def theta(self, part):
+            return -super().theta(part)
+
+        def pull_back(self, part, slope):
+            return {name: -array for name, array in super().pull_back(part, slope).items()}
+
+    settings = {"init": 0.3, "samples": 100, "lr": 0.05, "steps": 50}
+    task = icl.Task(dim=3, context=10)
+    moments, tokens = (icl.train(task, Signed(heads=3), engine=e, **settings) for e in ("moments", "tokens"))
+    np.testing.assert_allclose(moments.loss.values, tokens.loss.values, rtol=1e-12)
+    flipped = {**moments.initial_weights, "value": -moments.initial_weights["value"]}
+    plain = icl.train(
+        task, icl.Separate(heads=3), weights=flipped, **{k: v for k, v in settings.items() if k != "init"}
+    )
+    np.testing.assert_allclose(plain.loss.values, moments.loss.values, rtol=1e-10)
+    again = icl.train(task, weights=plain.final_weights, samples=100, lr=0.05, steps=5)
+    assert type(again.model) is icl.Separate

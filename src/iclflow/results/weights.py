@@ -98,9 +98,9 @@ def own_sequences(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray] | Non
 
 def infer_model(weights: Weights, model: Model | None = None) -> Model:
     """The model that the arrays belong to; a model that was given, and its explicit settings, must agree."""
-    if model is not None and not model.axes:
+    if model is not None and ":" in model.kind:
         return model  # a user's own class, whose shapes are compared later
-    common = {kind: len(set(record.axes) & set(weights)) for kind, record in KNOWN.items() if record.axes}
+    common = {kind: len(set(record.axes) & set(weights)) for kind, record in KNOWN.items() if ":" not in kind}
     best = [kind for kind, count in common.items() if count == max(common.values()) > 0]
     if len(best) != 1:
         raise BadInput(f"weights: {', '.join(sorted(weights))} must be those of {', '.join(common)}")

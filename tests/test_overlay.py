@@ -79,8 +79,10 @@ def test_the_command_prints_distances_and_leaves_a_figure(files, monkeypatch, ca
     printed = json.loads(capsys.readouterr().out)
     assert printed["distances"][-1]["reference"] == "run"
     assert (files / "comparison.pdf").stat().st_size > 1000
-    with pytest.raises(BadInput, match="--overwrite"):
-        app(["compare", "run"], exit_on_error=False)
+    before = (files / "comparison.pdf").stat().st_mtime_ns
+    assert app(["compare", "run"], exit_on_error=False) == 0  # the table comes, the figure of before stays
+    assert "not drawn, comparison.pdf exists (--overwrite replaces it)" in capsys.readouterr().out
+    assert (files / "comparison.pdf").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

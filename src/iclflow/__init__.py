@@ -13,7 +13,7 @@ from iclflow.models import MLP, Merged, Model, Separate
 
 if TYPE_CHECKING:
     from iclflow import figures, theory
-    from iclflow.comparison.comparing import compare
+    from iclflow.comparison.compare import compare
     from iclflow.comparison.prediction import predict
     from iclflow.data.sequences import sample
     from iclflow.paper.runner import reproduce
@@ -54,7 +54,7 @@ ROOMS = ("figures", "theory")
 VERBS = {
     "Run": ("iclflow.results.run", "Run"),
     "cite": ("iclflow.versions", "cite"),
-    "compare": ("iclflow.comparison.comparing", "compare"),
+    "compare": ("iclflow.comparison.compare", "compare"),
     "load": ("iclflow.sweeps.load", "load"),
     "predict": ("iclflow.comparison.prediction", "predict"),
     "probe": ("iclflow.probing", "probe"),

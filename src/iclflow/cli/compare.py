@@ -3,13 +3,17 @@
 import io
 import json as json_text
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
+from iclflow.config import Task
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+
+if TYPE_CHECKING:
+    import iclflow.comparison.overlay
 
 __all__ = ["compare"]
 
@@ -38,20 +42,37 @@ def compare(
     picture = Path(out)
     if picture.suffix not in (".pdf", ".png", ".svg"):
         raise BadInput(f"out: {out!r} must end in .pdf, .png or .svg")
-    if picture.exists() and not overwrite:
-        raise BadInput(f"out: {out!r} exists; choose another name or give --overwrite")
     if not picture.absolute().parent.is_dir():
         raise BadInput(f"out: {out!r} must be a file in an existing directory")
     settings = given(flags, None if config is None else Path(config))
+    data = settings.pop("data", None)
     Experiment.from_flat(settings)
     from iclflow.comparison.curves import read_curves
     from iclflow.comparison.overlay import lay_over
+    from iclflow.data.own import read_own_data
+
+    own = None
+    if data is not None:
+        task = {name: value for name, value in settings.items() if name in Task.model_fields}
+        own, fitted = read_own_data(data, Task(**task) if task else None)
+        settings |= {name: getattr(fitted, name) for name in own.sizes}
+    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights, own)
+    drawn = draw(overlaid, picture, overwrite)
+    if json:
+        print(json_text.dumps({**overlaid.to_dict(), "figure": out if drawn else None}, indent=1))
+    else:
+        print(f"{overlaid}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
+    return 0
+
+
+def draw(overlaid: "iclflow.comparison.overlay.Overlay", picture: Path, overwrite: bool) -> bool:
+    """Draw the figure, unless it would replace another one unasked; whether it was drawn."""
+    if picture.exists() and not overwrite:
+        return False
     from iclflow.figures.overlay import overlay
     from iclflow.system.atomic import write_file
 
-    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights)
     image = io.BytesIO()
     overlay(overlaid).savefig(image, format=picture.suffix[1:])
     write_file(picture, image.getvalue())
-    print(json_text.dumps({**overlaid.to_dict(), "figure": out}, indent=1) if json else f"{overlaid}\nfigure: {out}")
-    return 0
+    return True

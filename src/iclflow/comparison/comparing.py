@@ -17,7 +17,7 @@ from iclflow.comparison.sample import sample_landscape
 from iclflow.errors import BadInput
 from iclflow.results.run import Run
 
-__all__ = ["Comparison", "Drop", "Plateau", "compare", "compare_one"]
+__all__ = ["Comparison", "Drop", "Plateau", "compare_one"]
 
 
 @dataclass(frozen=True)
@@ -92,24 +92,6 @@ class Comparison:
             levels = f"{p.observed_level:10.5f} {p.predicted_level:11.5f}"
             lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f} {length:>18}")
         return "\n".join(lines)
-
-
-def compare(run: Run, *, source: str | None = None) -> Comparison | list[Comparison]:
-    """Compare a run with the curve that theory predicts from its initial weights.
-
-    Args:
-        run: a run of one or several seeds.
-        source: whose moments theory uses, `population` or `sample`; by default the sample's if the run has one.
-
-    Returns:
-        The comparison, or a list with one comparison per seed if the run has several.
-
-    Raises:
-        BadInput: if theory does not cover the run (softmax, Adam, ..), or if `source` does not exist.
-    """
-    if "seed" in run.curves.dims:
-        return [compare_one(run.select(seed), source) for seed in run.seeds]
-    return compare_one(run, source)
 
 
 def compare_one(run: Run, source: str | None) -> Comparison:

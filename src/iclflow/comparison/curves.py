@@ -74,6 +74,25 @@ def from_run(run: Run, name: str) -> Curve:
     return Curve(name, run.loss.values, steps, run.time.values, run, run.config)
 
 
+def array_curve(losses: Any, time: Any, settings: dict[str, Any], name: str) -> Curve:
+    """A curve from an array of losses, on the times that come with it or on its steps."""
+    try:
+        loss = np.asarray(losses, dtype=float)
+        axis = None if time is None else np.asarray(time, dtype=float)
+    except (TypeError, ValueError):
+        raise BadInput(f"subject: {type(losses).__name__} must be a run, a directory, a file or an array") from None
+    if loss.ndim != 1 or len(loss) < 2 or not np.isfinite(loss).all():
+        raise BadInput(f"subject: an array of shape {loss.shape} must be a curve of at least two finite losses")
+    if axis is not None and (axis.shape != loss.shape or not (np.diff(axis) > 0).all()):
+        raise BadInput(
+            f"time: shape {axis.shape} must be that of the losses, {loss.shape}, and rise from one to the next"
+        )
+    step = np.arange(len(loss), dtype=float)
+    if axis is None and "lr" in settings:
+        axis = step * clock(settings)
+    return Curve(name, loss, step, axis, None, settings)
+
+
 def told_by_name(name: str) -> dict[str, Any]:
     """The settings that the public code writes into its file names, and those that it always uses."""
     match = PUBLIC.match(name)

@@ -14,10 +14,13 @@ from iclflow.comparison.comparing import compare_one, gaps
 from iclflow.comparison.curves import Curve
 from iclflow.comparison.plateaus import find_drops, find_plateaus
 from iclflow.comparison.prediction import Prediction, predict
+from iclflow.comparison.sample import data_landscape
+from iclflow.data.own import OwnData
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
-from iclflow.results.weights import read_weights
+from iclflow.results.weights import infer_model, read_weights
 from iclflow.theory.landscape import plateau_losses
+from iclflow.theory.separate import rank_optimum
 
 __all__ = ["Distance", "Overlay", "lay_over"]
 
@@ -72,20 +75,26 @@ class Overlay:
         }  # fmt: skip
 
 
-def lay_over(curves: list[Curve], weights: str | None = None) -> Overlay:
-    """Compare every curve with theory and with the first curve; `weights` is the file of the initial weights."""
+def lay_over(curves: list[Curve], weights: Any = None, own: OwnData | None = None) -> Overlay:
+    """Compare every curve with theory and with the first curve.
+
+    Args:
+        curves: what to compare.
+        weights: the initial weights of the curves that are not runs.
+        own: the sequences that these were trained on.
+    """
     clock = "time" if any(c.run is not None or c.time is not None for c in curves) else "step"
     if clock == "time" and any(c.time is None for c in curves) and all(c.step is not None for c in curves):
         clock = "step"
     axes = {c.name: c.axis(clock) for c in curves}
     distances, predictions = [], {}
     for curve in curves:
-        prediction = expected(curve, weights) if clock == "time" else None
+        prediction = expected(curve, weights, own) if clock == "time" else None
         if prediction is not None:
             predictions[curve.name] = prediction
             distances.append(Distance(curve.name, "theory", *gaps(axes[curve.name], curve.loss, prediction)))
     distances += [between(curves[0], other, axes) for other in curves[1:]]
-    levels = known_levels(curves)
+    levels = known_levels(curves) if own is None else data_levels(curves[0], own)
     plateaus = {c.name: observed(axes[c.name], c.loss, levels) for c in curves}
     drops = {c.name: find_drops(axes[c.name], c.loss).times.tolist() for c in curves}
     return Overlay(curves, clock, distances, levels, plateaus, drops, predictions)
@@ -103,7 +112,7 @@ def between(first: Curve, other: Curve, axes: dict[str, np.ndarray]) -> Distance
     return Distance(other.name, first.name, float(apart.max()), float(mean))
 
 
-def expected(curve: Curve, weights: str | None) -> Prediction | None:
+def expected(curve: Curve, weights: Any, own: OwnData | None) -> Prediction | None:
     """The predicted curve, if initial weights are known and theory covers the settings."""
     if curve.run is not None:
         try:
@@ -113,7 +122,17 @@ def expected(curve: Curve, weights: str | None) -> Prediction | None:
     if weights is None:
         return None
     experiment = Experiment.from_flat(curve.settings)
-    return predict(experiment.task, experiment.model, weights=read_weights(weights).weights)
+    start = read_weights(weights).weights
+    task, model = experiment.task, infer_model(start, experiment.model)
+    sample = None if own is None else data_landscape(own, task, model)
+    return predict(task, model, weights=start, sample=sample)
+
+
+def data_levels(curve: Curve, own: OwnData) -> Float[np.ndarray, " m"]:
+    """The lowest losses of rank 0 to D on a user's own data."""
+    experiment = Experiment.from_flat(curve.settings)
+    sample = data_landscape(own, experiment.task, experiment.model)
+    return np.array([sample.loss(rank_optimum(sample, m)) for m in range(experiment.task.dim + 1)])
 
 
 def known_levels(curves: list[Curve]) -> Float[np.ndarray, " m"] | None:

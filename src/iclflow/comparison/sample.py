@@ -2,24 +2,37 @@
 
 import numpy as np
 
+from iclflow.config import Task
 from iclflow.data.moments import Moments
+from iclflow.data.own import OwnData
 from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import TRAIN, Law, Sample, Sequences
 from iclflow.errors import BadInput
+from iclflow.models import Model
 from iclflow.results.own_data import same_data
 from iclflow.results.run import Run
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = ["sample_landscape"]
+__all__ = ["data_landscape", "sample_landscape"]
 
 
 def sample_landscape(run: Run) -> SampleLandscape:
     """The label-block moments of the sample of one seed, in the paper's units."""
     if run.experiment.population:
         raise BadInput("source: 'sample' needs a run on a finite sample")
-    cross, left, power = kept_moments(run)
-    dim, outputs = run.task.dim, run.task.out_dim
-    factor = 1 / run.task.context if run.task.normalize == "none" else 1.0
+    return in_paper_units(run.task, *kept_moments(run))
+
+
+def data_landscape(own: OwnData, task: Task, model: Model) -> SampleLandscape:
+    """The same of sequences that a user brings."""
+    moments = sampled_moments(own.training, model.normalize(task), task.prefix_loss, "label")
+    return in_paper_units(task, np.asarray(moments.cross), np.asarray(moments.left), float(moments.power))
+
+
+def in_paper_units(task: Task, cross: np.ndarray, left: np.ndarray, power: float) -> SampleLandscape:
+    """One output's share of label-block moments."""
+    dim, outputs = task.dim, task.out_dim
+    factor = 1 / task.context if task.normalize == "none" else 1.0
     cross = cross.reshape(outputs, outputs, dim, dim)
     left = left.reshape(outputs, dim, dim, outputs, dim, dim)
     return SampleLandscape(

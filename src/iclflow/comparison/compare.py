@@ -1,0 +1,97 @@
+"""The verb: theory beside runs, files and arrays, and these beside each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iclflow.comparison.comparing import Comparison, compare_one
+from iclflow.comparison.curves import Curve, array_curve, from_run, read_curves
+from iclflow.comparison.overlay import Overlay, lay_over
+from iclflow.config import Task
+from iclflow.data.own import read_own_data
+from iclflow.errors import BadInput
+from iclflow.models import Model
+from iclflow.results.loading import is_run, load_run
+from iclflow.results.run import Run
+
+__all__ = ["compare"]
+
+
+def compare(
+    subject: Any,
+    task: Task | None = None,
+    model: Model | None = None,
+    *,
+    weights: Any = None,
+    data: Any = None,
+    lr: float | None = None,
+    time: Any = None,
+    source: str | None = None,
+) -> Comparison | list[Comparison] | Overlay:
+    """Compare training curves with theory, and with each other.
+
+    Args:
+        subject: a `Run`, a run directory, a file (`.csv` with loss and time or step, text of the public code), an array
+            of losses, or a list of these.
+        task: what a file or array was trained on; a run brings its own.
+        model: what was trained there.
+        weights: its initial weights, named arrays or `FILE[:PREFIX]`: theory then predicts the whole curve.
+        data: the sequences it was trained on, an array or an `.npz` file: theory then uses their moments.
+        lr: its learning rate, which puts steps on the clock t/tau.
+        time: t/tau of every loss of an array.
+        source: of a run, whose moments theory uses: `population` or `sample` (the default if it has one).
+
+    Returns:
+        A `Comparison` of one run (a list if it has several seeds), or an `Overlay` of anything else.
+
+    Raises:
+        BadInput: if theory does not cover the run, or if a file or array cannot be read as a curve.
+
+    >>> import iclflow as icl
+    >>> run = icl.train(icl.Task(dim=2), icl.Merged(heads=2), init=0.01)
+    >>> icl.compare(run).mean_gap < 1e-3
+    True
+    """
+    if isinstance(subject, str | Path) and is_run(subject):
+        subject = load_run(subject)
+    if isinstance(subject, Run):
+        for name, value in (("task", task), ("model", model), ("weights", weights), ("data", data), ("lr", lr)):
+            if value is not None:
+                raise BadInput(f"{name}: a run brings its own")
+        if "seed" in subject.curves.dims:
+            return [compare_one(subject.select(seed), source) for seed in subject.seeds]
+        return compare_one(subject, source)
+    if source is not None:
+        raise BadInput("source: chooses the moments of a run; give data for a curve from elsewhere")
+    own = None
+    if data is not None:
+        own, task = read_own_data(data, task)
+    settings = explicit_settings(task, model, lr)
+    several = list(subject) if isinstance(subject, list | tuple) and not is_losses(subject) else [subject]
+    curves = [curve for number, one in enumerate(several, 1) for curve in curves_of(one, settings, time, number)]
+    return lay_over(curves, weights, own)
+
+
+def is_losses(subject: Sequence[Any]) -> bool:
+    """Whether a list is itself a curve."""
+    return all(isinstance(value, int | float | np.number) for value in subject)
+
+
+def explicit_settings(task: Task | None, model: Model | None, lr: float | None) -> dict[str, Any]:
+    """What was said about curves that do not know their own settings."""
+    settings: dict[str, Any] = {} if model is None else {"model": model.kind}
+    for record in (task, model):
+        if record is not None:
+            settings |= {name: getattr(record, name) for name in record.model_fields_set}
+    return settings if lr is None else {**settings, "lr": lr}
+
+
+def curves_of(subject: Any, settings: dict[str, Any], time: Any, number: int) -> list[Curve]:
+    """The curves of one subject of several."""
+    if isinstance(subject, Run):
+        return [from_run(subject.select(seed), f"run {number}, seed {seed}") for seed in subject.seeds]
+    if isinstance(subject, str | Path):
+        return read_curves(str(subject), settings)
+    return [array_curve(subject, time, settings, f"curve {number}")]

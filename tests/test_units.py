@@ -95,7 +95,7 @@ def test_paper_weights_are_the_ones_whose_prediction_has_one_over_n():
 
 def test_conversions_without_meaning_are_refused_in_one_line():
     prefix = Task(prefix_loss=True)
-    assert units.convert(prefix, Merged(), "context", lr=0.1) == (0.1, None, None)
+    assert units.convert(prefix, Merged(), "context", lr=0.1) == (0.1, None, None, None)
     for task, model, to, word in (
         (prefix, Merged(), "tokens", "prefix_loss"),
         (prefix.replace(normalize="tokens"), Separate(), "context", "prefix_loss"),

@@ -110,6 +110,8 @@ def test_the_decayed_drop_of_merged_attention(quiet):
 
 
 def test_what_is_not_derived_is_refused():
+    with pytest.raises(icl.BadInput, match="weights: are too large for the theory of weight decay"):
+        icl.predict(icl.Task(), icl.Separate(heads=5), init=1.0, weight_decay=0.01)
     with pytest.raises(icl.BadInput, match="rank above 1"):
         icl.predict(TASK, icl.Separate(heads=3, rank=2), weight_decay=0.1)
     with pytest.raises(icl.BadInput, match="weight_decay: 0.1 must be 0 with the theory of merged with shared"):

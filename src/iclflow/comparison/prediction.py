@@ -154,6 +154,10 @@ def decayed_staircase(task: Task, model: Model, weights: Weights, plain: Predict
         raise BadInput(
             "weight_decay: must be 0 for heads of rank above 1, whose further components follow another rule"
         )
+    if not (np.diff(plain.drop_times, prepend=0.0) > 0).all():
+        raise BadInput(
+            "weights: are too large for the theory of weight decay, whose drop times must be positive and rise"
+        )
     d, times = directions(task), decayed_time(plain.drop_times, decay)
     comes = int(np.sum(np.isfinite(times)))
     held = np.array([np.isin(np.arange(task.dim), plain.directions[:m]) for m in range(comes + 1)])

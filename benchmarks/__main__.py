@@ -12,7 +12,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import matrix_vector, peak_memory, population_flow, published_runs, scaling, softmax
+from benchmarks import (
+    depth,
+    matrix_vector,
+    peak_memory,
+    plateaus,
+    population_flow,
+    published_runs,
+    scaling,
+    softmax,
+    start_up,
+)
 from benchmarks.table import as_json, print_rows, say, seconds
 from iclflow.versions import versions
 
@@ -25,6 +35,9 @@ PARTS = {
     "e": ("(e) softmax step against all positions", softmax.against_all_positions),
     "f": ("(f) peak memory", peak_memory.million_sequences),
     "g": ("(g) population flow at D 32", population_flow.thirty_two_drops),
+    "h": ("(h) whole commands, CPU time in imports of jax.numpy", start_up.commands_in_imports),
+    "i": ("(i) flow over long plateaus", plateaus.long_plateaus),
+    "j": ("(j) two layers on Gram matrices at D 8", depth.on_gram_matrices),
 }
 
 

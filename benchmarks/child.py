@@ -46,6 +46,10 @@ def train_in_child(task: Settings, model: str, shape: Settings, settings: Settin
 
 def main() -> None:
     asked = json.load(sys.stdin)
+    import dask.array  # noqa: F401  (xarray loads it with its first array)
+    import scipy.linalg
+    import scipy.sparse.linalg  # noqa: F401  (both are loaded when the stable step is computed)
+
     import iclflow as icl
 
     train = icl.train  # imports JAX and the engines

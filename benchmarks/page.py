@@ -1,7 +1,8 @@
 """The explorer's page, measured in a real browser and under load: python -m benchmarks.page
 
-Prints the median and 95th percentile from moving a slider to repainted theory and to the first simulated curve, then
-what 16 clients do to the server in a minute. Needs chromium and playwright.
+Prints the median and 95th percentile from moving a slider to repainted theory and to the first simulated curve, the
+same for every preset, then what 16 clients do to the server in a minute. Needs chromium
+and playwright.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
+from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.state import State
 
 MOVES = [
@@ -41,21 +43,35 @@ SET = """([id, value]) => new Promise(done => {
     for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind, {bubbles: true}));
     setTimeout(() => done([theory, null]), 15000);
 })"""
+PRESET = """name => new Promise(done => {
+    const plot = document.querySelector('#loss .js-plotly-plot'), begun = performance.now();
+    const before = plot.data.slice(1).map(trace => trace.x);
+    const shown = () => {
+        const now = plot.data.slice(1).map(trace => trace.x);
+        if (!now.length || now.at(-1) === before.at(-1)) return;
+        plot.removeListener('plotly_afterplot', shown);
+        done(performance.now() - begun);
+    };
+    plot.on('plotly_afterplot', shown);
+    window.dash_clientside.set_props('preset', {value: name});
+    setTimeout(() => done(null), 60000);
+})"""
 
 
-def latency(address: str, rounds: int) -> None:
+def latency(address: str, rounds: int, settle: float) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1300, "height": 900})
         tab.goto(address + "?seeds=1")
-        tab.wait_for_timeout(30_000)  # shapes compile in the background
+        tab.wait_for_timeout(1e3 * settle)  # shapes compile in the background
         times = []
         for _ in range(rounds):
             for name, value in MOVES:
                 times.append(tab.evaluate(SET, [name, str(value)]))
                 tab.wait_for_timeout(400)
+        presets(tab)
         browser.close()
     for what, column in (("theory", 0), ("first simulated curve", 1)):
         seen = sorted(t[column] for t in times if t[column] is not None)
@@ -63,6 +79,17 @@ def latency(address: str, rounds: int) -> None:
         print(
             f"slider to {what}: median {statistics.median(seen):.0f} ms, p95 {p95:.0f} ms, {len(seen)} of {len(times)}"
         )
+
+
+def presets(tab) -> None:
+    """Every preset as it is chosen, and warm: with another first seed, its shape is compiled but its run is new."""
+    for name, preset in PRESETS.items():
+        chosen = tab.evaluate(PRESET, name)
+        tab.wait_for_timeout(2000)
+        warm = tab.evaluate(SET, ["seed", str(preset.seed + 100)])[1]
+        tab.wait_for_timeout(500)
+        first, again = ("none" if t is None else f"{t:.0f} ms" for t in (chosen, warm))
+        print(f"{name}: first curve after {first}, warm {again}", flush=True)
 
 
 def load(address: str, clients: int, seconds: float, pid: int) -> None:
@@ -135,12 +162,13 @@ def main() -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument("--rounds", type=int, default=3)
     flags.add_argument("--seconds", type=float, default=60)
+    flags.add_argument("--settle", type=float, default=30, help="seconds in which shapes compile in the background")
     args = flags.parse_args()
     line = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
         try:
             address = re.match(r"(http://\S+)", server.stdout.readline()).group(1)
-            latency(address, args.rounds)
+            latency(address, args.rounds, args.settle)
             load(address, 16, args.seconds, server.pid)
         finally:
             server.send_signal(signal.SIGINT)

@@ -10,7 +10,8 @@ import iclflow as icl
 from benchmarks.settings import Published
 from benchmarks.timing import first_call, smallest
 from iclflow.config import Training
-from iclflow.engines.descent import RULES, advance
+from iclflow.engines.descent import advance
+from iclflow.engines.optimizers import Rule
 from iclflow.experiment import Experiment
 from iclflow.training.plan import Plan
 
@@ -44,10 +45,11 @@ def prepare(what: Experiment) -> Ready:
 
 def seconds_per_step(ready: Ready, count: int, repeats: int) -> float:
     """The smallest of `repeats` calls of `count` steps, after one that compiles."""
-    state = RULES["sgd"]().init(ready.part)
+    rule = Rule("sgd")
+    state = rule.transformation.init(ready.part)
 
     def call() -> Any:
-        return advance(ready.loss, "sgd", ready.part, state, ready.lr, jnp.asarray(count), None)
+        return advance(ready.loss, rule, ready.part, state, ready.lr, None, jnp.asarray(count), None)
 
     first_call(call)
     return smallest(call, repeats) / count

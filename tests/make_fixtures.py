@@ -26,6 +26,16 @@ CASES = {
         "prefix_loss": True,
     },
     "mlp": {"model": "mlp", "heads": 3, "lr": 0.05, "normalize": "none"},
+    "separate_layers2": {"model": "separate", "heads": 2, "layers": 2, "lr": 0.3, "normalize": "context"},
+    "merged_layers3_looped_out2": {
+        "model": "merged",
+        "heads": 1,
+        "out_dim": 2,
+        "layers": 3,
+        "looped": True,
+        "lr": 0.2,
+        "normalize": "context",
+    },
 }
 
 
@@ -44,6 +54,9 @@ def draw(meta, rng):
         },
         "mlp": {"first": (heads, dim * dim), "second": (out_dim, heads)},
     }[meta["model"]]
+    if "layers" in meta:
+        rows = 1 if meta.get("looped") else meta["layers"]
+        shapes = {name: (rows, *shape) for name, shape in shapes.items()}
     return sequences, {name: 0.4 * rng.standard_normal(shape) for name, shape in shapes.items()}
 
 
@@ -63,7 +76,7 @@ def main():
         sequences, weights = draw(meta, np.random.default_rng(number))
         losses, final = twin.descend(
             weights, sequences, DIM, meta["normalize"], meta["lr"], STEPS,
-            prefix_loss=meta["prefix_loss"], softmax=meta["softmax"],
+            prefix_loss=meta["prefix_loss"], softmax=meta["softmax"], layers=meta.get("layers", 1),
         )  # fmt: skip
         arrays = {"sequences": sequences, "loss": losses[:-1], "meta": np.array(json.dumps(meta))}
         arrays |= {f"weights.{key}": array for key, array in weights.items()}

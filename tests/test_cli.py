@@ -147,12 +147,25 @@ def test_the_version_is_printed(capsys):
     assert out.startswith("iclflow 0.")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--dim", "0"]])
-def test_help_and_refusals_never_load_jax(arguments):
+HEAVY = {"jax", "xarray", "dask", "diffrax", "optax", "matplotlib"}
+SLOW_PARTS_OF_SCIPY = {"scipy.special", "scipy.optimize", "scipy.integrate"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], HEAVY | {"numpy", "pydantic"}),
+        (["train", "--help"], HEAVY | SLOW_PARTS_OF_SCIPY),
+        (["train", "--dim", "0"], HEAVY | SLOW_PARTS_OF_SCIPY),
+        (["theory"], HEAVY | SLOW_PARTS_OF_SCIPY),
+    ],
+    ids=["help", "help of a command", "a refusal", "theory"],
+)
+def test_short_commands_load_only_what_they_need(arguments, unwanted):
     script = (
         "import sys\nfrom iclflow.cli import main\n"
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"
-        "assert not {'jax', 'xarray', 'diffrax'} & set(sys.modules)"
+        f"assert not {unwanted!r} & set(sys.modules), {unwanted!r} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -169,6 +182,22 @@ def test_theory_prints_predictions_without_training(capsys):
     assert results["escape_rate"] == pytest.approx(0.16)
     assert len(results["drop_times"]) == 4
     assert results["escape_time"] > 0
+
+
+def test_theory_of_large_weights_is_positive_in_order_and_marked(capsys):
+    """Times of -1.7, 0.1, -32.3 and so on were printed here without a word."""
+    flags = ("theory", "--model", "separate", "--heads", 5, "--init", 1)
+    results = json.loads(call(capsys, *flags, "--json")[1])
+    names = {"drop_times", "drop_intervals", "reliable", "notes", "heads", "directions", "head_shares", "escape_time"}
+    assert names <= set(results)
+    times = np.array(results["drop_times"])
+    assert (np.diff(times, prepend=0.0) > 0).all()
+    low, high = np.array(results["drop_intervals"]).T
+    assert ((low < times) & (times < high)).all()
+    assert any("not small" in note for note in results["notes"])
+    assert min(results["heads"] + results["directions"]) >= 1  # counted from 1
+    printed = call(capsys, *flags)[1]
+    assert f"head {results['heads'][0]} learns component {results['directions'][0]} and holds" in printed
 
 
 def test_theory_of_merged_attention_visits_only_the_ends(capsys):
@@ -191,3 +220,86 @@ def test_theory_prints_a_table_and_refuses_what_it_does_not_know(capsys):
         code, _, err = call(capsys, "theory", *flags)
         assert code == 2
         assert err.startswith(f"iclflow: {line}")
+
+
+def test_the_list_of_commands_says_what_each_one_does(capsys):
+    from iclflow.cli import COMMANDS, app
+
+    main_help = " ".join(call(capsys, "--help")[1].replace("│", " ").split())
+    for command, summary in COMMANDS.items():
+        assert app[command].help.partition("\n")[0] == summary
+        assert f"{command} {summary}" in main_help
+
+
+def helps(capsys):
+    """What `--help` of every command and of every command of `sweep` prints."""
+    from iclflow.cli import COMMANDS
+
+    for command in [*([name] for name in COMMANDS), *(["sweep", n] for n in ("status", "check", "export", "figure"))]:
+        code, out, _ = call(capsys, *command, "--help")
+        assert code == 0
+        yield command, out
+
+
+def test_every_flag_of_every_command_is_described(capsys):
+    for command, out in helps(capsys):
+        assert "[default: False]" not in out
+        assert not re.search(r"\bSTR\b", out), command
+        for row in re.findall(r"^│ +(?:\* +)?(--?\S.*?|[A-Z]+) *│$", out, flags=re.MULTILINE):
+            assert "  " in row or "|" in row or row.endswith(("ADDRESS", "none")), f"{command}: {row}"
+
+
+def test_the_examples_of_every_command_run(capsys, tmp_path, monkeypatch):
+    """What trains for minutes or waits for a browser is only read, not run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("time,loss\n" + "".join(f"{t},{np.exp(-t)}\n" for t in range(9)))
+    (tmp_path / "ranks.toml").write_text("[base]\ndim = 2\nheads = 2\ntime = 20.0\n[axes]\ninit = [0.1, 0.2]\n")
+    examples = {
+        " ".join(command): [" ".join(e.split()) for e in re.findall(r"Example: (iclflow .*?)(?:\n\n|\n╭)", out, re.S)]
+        for command, out in helps(capsys)
+    }
+    from iclflow.cli import app
+
+    for name, lines in examples.items():
+        assert lines, name
+        for line in lines:
+            words = line.split()[1:]
+            if name in ("reproduce", "verify", "explore", "completion"):
+                app.parse_args(words[: words.index(">")] if ">" in words else words, exit_on_error=False)
+                continue
+            code, _, err = call(capsys, *(word if word != "4" else "0" for word in words))
+            assert code == 0, f"{line}: {err}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands_flags_and_choices(capsys, shell):
+    code, out, _ = call(capsys, "completion", shell)
+    assert code == 0
+    for word in ("theory", "init-law", "aligned", "weight-decay"):
+        assert word in out
+
+
+def test_help_names_types_choices_and_defaults(capsys):
+    text = " ".join(word for word in call(capsys, "train", "--help")[1].split() if word != "│")
+    assert "STR" not in text.partition("--weights")[0]
+    for expected in (
+        "--dim INT token dimension D [default: 4]",
+        "--init FLOAT scale of the initial weights [default: 0.01]",
+        "--basis random|identity",
+        "--dtype float32|float64 precision [default: float64]",
+        "number of heads H [default: merged 8, mlp 8, separate 5]",
+        "--label-noise FLOAT variance of the noise on context labels [default: 0.0]",
+        "--seed INT draws sample and initial weights [default: 0]",
+    ):
+        assert expected in text
+    assert "Example: iclflow train" in text
+
+
+def test_a_long_run_says_how_far_it_is_where_there_is_no_terminal(capsys, tmp_path, monkeypatch):
+    from iclflow.system import progress
+
+    quick = ("train", "--model", "merged", "--heads", 2, "--dim", 2, "--lr", 0.1, "--steps", 20, "--no-figure")
+    assert call(capsys, *quick, "--out", tmp_path / "a")[2] == ""
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    err = call(capsys, *quick, "--out", tmp_path / "b")[2]
+    assert "of the time allowed: step 20, loss" in err

@@ -7,6 +7,7 @@ import pytest
 
 import iclflow as icl
 from iclflow.comparison.comparing import Drop, crossing
+from iclflow.comparison.gains import gains
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,34 @@ def test_a_run_that_starts_below_a_drop_has_no_error_for_it():
     drop = Drop(5.0, 0.0, 0, -1, None, -1, None)
     assert drop.error is None
     assert replace(drop, observed_time=4.0).error == 0.25
+
+
+def test_every_direction_is_observed_once_at_weights_that_are_not_small():
+    """At 3e-2 an entry one direction was once seen twice and another never."""
+    found = icl.compare(icl.train(icl.Task(), icl.Separate(heads=5), init=3e-2, seed=0))
+    assert sorted(drop.observed_direction for drop in found.drops) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("change", [{}, {"normalize": "none"}, {"out_dim": 2}, {"normalize": "tokens", "out_dim": 2}])
+def test_gains_are_one_at_the_minimum_in_every_unit(change):
+    task, model = icl.Task(dim=3, context=12).replace(**change), icl.Separate(heads=3)
+    d = icl.theory.directions(task)
+    paper = model.balanced(d.matrix(d.strength), task)
+    factor = task.context ** (1 / 3) if task.normalize == "none" else 1.0
+    weights = {name: array / factor for name, array in paper.items()}
+    np.testing.assert_allclose(gains(model, weights, task), 1, rtol=1e-9)
+
+
+def test_without_tasks_in_context_the_forecast_says_that_a_drop_is_missing():
+    task = icl.Task(icl_fraction=0.0, spectrum="white")
+    prediction = icl.predict(task, icl.Merged(heads=4), init=1e-3)
+    assert not prediction.reliable
+    assert any("later drop" in note for note in prediction.notes)
+
+
+def test_heads_and_components_count_from_one_in_print_and_from_zero_in_arrays(run):
+    prediction = icl.predict(run.task, run.model, weights=run.initial_weights)
+    assert prediction.directions.tolist() == [0, 1, 2, 3]
+    assert f"head {prediction.heads[0] + 1} learns component 1 and holds 100% of it" in repr(prediction)
+    unsure = replace(prediction, head_shares=np.zeros(4))
+    assert "learns component 1, or another: small effects decide" in repr(unsure)

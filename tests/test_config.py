@@ -35,7 +35,6 @@ BAD = [
     ({"normalize": "l2"}, "normalize: 'l2' must be one of 'context', 'tokens' or 'none'"),
     ({"query_noise": True}, "query_noise: True needs label_noise"),
     ({"prefix_loss": True, "label_noise": 0.1}, "query_noise: must be on"),
-    ({"prefix_loss": True, "icl_fraction": 0}, "prefix_loss: has no meaning"),
     ({"lengthh": 3}, "lengthh: unknown name"),
     ({"contxt": 3}, "contxt: unknown name; did you mean 'context'"),
     ({"model": "rnn"}, "model: 'rnn' must be one of merged, mlp, separate, or module:Class"),
@@ -77,6 +76,10 @@ BAD = [
     ({"seed": -1}, "seed: -1 must be at least 0"),
     ({"seeds": 0}, "seeds: 0 must be at least 1"),
     ({"records": 1}, "records: 1 must be at least 2"),
+    (
+        {"prefix_loss": True, "icl_fraction": 0, "seed": 1},
+        "samples: must be given for prefix_loss with icl_fraction 0",
+    ),
     ({"data": "x.npz", "samples": 100}, "samples: come from the data file"),
     ({"data": "x.npz", "test_samples": 100}, "test_samples: come from the data file"),
 ]

@@ -3,6 +3,7 @@
 import ast
 import re
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=[row[0].strip("`") for row in ROWS])
 def test_function_and_test_exist(row):
     _, _, function, test = row
-    module, _, name = function.strip("`").rpartition(".")
-    assert hasattr(import_module(f"iclflow.{module}"), name)
+    room, module, *names = function.strip("`").split(".")
+    if names:
+        attrgetter(".".join(names))(import_module(f"iclflow.{room}.{module}"))
+    else:
+        assert hasattr(import_module(f"iclflow.{room}"), module)
     file, _, test_name = test.strip("`").partition("::")
     names = {node.name for node in ast.walk(ast.parse((ROOT / "tests" / file).read_text())) if hasattr(node, "name")}
     assert test_name in names

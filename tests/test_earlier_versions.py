@@ -18,9 +18,11 @@ def test_a_run_of_0_1_0_is_the_run_that_its_settings_make_now(name):
     old = icl.load(OLD / name)
     assert old.summary["versions"]["iclflow"] == "0.1.0"
     again = icl.train(**settings_of(old))
-    np.testing.assert_allclose(old.loss.values, again.loss.values, rtol=1e-12)
+    solver = name == "flow"  # which takes other steps now, and keeps other times of the same curve
+    then = np.interp(old.time.values, again.time.values, again.loss.values) if solver else again.loss.values
+    np.testing.assert_allclose(old.loss.values, then, rtol=1e-5 if solver else 1e-12)
     for array, weights in old.final_weights.items():
-        np.testing.assert_allclose(weights, again.final_weights[array], rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(weights, again.final_weights[array], rtol=1e-7 if solver else 1e-10, atol=1e-14)
     assert old.moments is None
 
 

@@ -105,7 +105,10 @@ def test_a_file_opens_without_the_class_and_says_what_to_import(session, folder)
     assert done.returncode == 0, done.stderr
     curve, error, known = done.stdout.splitlines()
     assert curve.endswith("(2, 3, 3)")
-    assert error == "model: 'mine:Tanh' is not known here; import mine first, or give the class, model=Tanh"
+    assert error == (
+        "model: 'mine:Tanh' is not known here; import mine first, or give the class, model=Tanh"
+        " (command line: --model mine:Tanh)"
+    )
     assert known == "sharpness=2.0 2.0"
 
 
@@ -123,7 +126,7 @@ def test_what_the_model_does_not_offer_is_refused_by_its_name(mine):
             icl.train(task, Tanh(), **settings, **more)
     run = icl.train(task, Tanh(), **settings, lr=0.1, steps=5)
     with pytest.raises(icl.BadInput, match="Tanh, sharpness 1.0 has no theory of its loss curve"):
-        icl.compare(run)
+        icl.predict(task, Tanh())
     assert run.weights["U"].dims == ("record", "U_0", "U_1")
 
 
@@ -148,6 +151,22 @@ def test_mistakes_in_a_class_are_one_line_each():
         def predict(self, weights, sequence, task):
             return weights["V"]
 
+    class Complex(Half):
+        def predict(self, weights, sequence, task):
+            return weights["U"][:1] + 1j
+
+    class Listed(Complex):
+        def shapes(self, task):
+            return [3]
+
+    class Bare(Complex):
+        def shapes(self, task):
+            return {"U": 3}
+
+    class Alone(Complex):
+        def shapes(self):
+            return {"U": (3,)}
+
     class Scalar(Half):
         def predict(self, weights, sequence, task):
             return weights["U"] @ sequence[-1, : task.dim]
@@ -157,9 +176,28 @@ def test_mistakes_in_a_class_are_one_line_each():
         (Wide(), r"predicts shape \(11, 4\), must be \(1,\), one per label"),
         (Scalar(), r"predicts shape \(\), must be \(1,\)"),
         (Broken(), "cannot predict a sequence .KeyError: 'V'"),
+        (Complex(), "predicts complex128, must be real numbers"),
+        (Listed(), r"shapes of '.*Listed' are \[3\], must return shapes by name, such as"),
+        (Bare(), r"gives 'U' the shape 3, must return shapes by name"),
+        (Alone(), r"cannot say its shapes .TypeError: .*takes 1 positional argument"),
     ):
         with pytest.raises(icl.BadInput, match=line):
             icl.train(icl.Task(dim=3, context=10), model, **settings)
+
+
+def test_a_model_that_predicts_nan_says_that_the_learning_rate_is_not_the_reason(quiet):
+    class Lost(icl.Model):
+        def shapes(self, task):
+            return {"U": (task.dim,)}
+
+        def predict(self, weights, sequence, task):
+            return weights["U"][:1] / 0
+
+    run = icl.train(icl.Task(dim=2, context=5), Lost(), samples=20, lr=0.1, steps=3)
+    assert run.status == "diverged"
+    assert "is not a finite number before the first step: see model" in run.summary["runs"][0]["why"]
+    with pytest.raises(icl.BadInput, match="subject: a run without a finite loss cannot be compared"):
+        icl.compare(run)
 
 
 def test_a_linear_model_of_ones_own_has_moments_tokens_and_flow(mine):
@@ -256,3 +294,39 @@ def test_a_class_made_from_a_built_in_model_keeps_all_that_it_offers(tmp_path):
     np.testing.assert_allclose(plain.loss.values, moments.loss.values, rtol=1e-10)
     again = icl.train(task, weights=plain.final_weights, samples=100, lr=0.05, steps=5)
     assert type(again.model) is icl.Separate
+
+
+def test_the_command_line_probes_compares_and_resumes_it_when_told_its_class(session, folder):
+    for arguments in (
+        ["probe", "runs/tanh"],
+        ["compare", "runs/tanh"],
+        ["train", "--resume", "runs/tanh", "--steps", "2"],
+    ):
+        told = typed(folder, "-m", "iclflow", *arguments, "--model", "mine:Tanh")
+        assert told.returncode == 0, told.stderr
+    assert (
+        "nearest to linear attention"
+        in typed(folder, "-m", "iclflow", "compare", "runs/tanh", "--model", "mine:Tanh").stdout
+    )
+    untold = typed(folder, "-m", "iclflow", "probe", "runs/tanh")
+    assert (untold.returncode, untold.stderr.count("\n")) == (2, 1)
+    assert "--model mine:Tanh" in untold.stderr
+
+
+def test_a_sweep_in_python_takes_the_model_itself(mine, tmp_path):
+    Tanh, _ = mine
+    base = {"dim": 2, "context": 5, "samples": 20, "lr": 0.1, "steps": 5}
+    both = {"base": {**base, "model": Tanh(sharpness=2.0)}, "axes": {"init": [0.1, 0.2]}}
+    swept = icl.sweep(both, tmp_path / "instance", workers=0)
+    assert swept.experiment(init=0.1, seed=0).model == Tanh(sharpness=2.0)
+    along = {"base": {**base, "model": Tanh, "init": 0.1}, "axes": {"sharpness": [0.5, 2.0]}}
+    assert icl.sweep(along, tmp_path / "class", workers=0).status == {"ok": 2}
+    with pytest.raises(icl.BadInput, match="base.sharpness: is given twice"):
+        icl.sweep({"base": {**base, "model": Tanh(sharpness=2.0), "sharpness": 1.0}}, tmp_path / "x", workers=0)
+
+
+def test_a_field_without_a_type_and_shapes_without_a_method_are_refused_in_one_line():
+    with pytest.raises(icl.BadInput, match="size: a field of model 'Untyped' needs a type; write size: int = 3"):
+        type("Untyped", (icl.Model,), {"size": 3, "__module__": __name__})
+    with pytest.raises(icl.BadInput, match="shapes: must be a method of class Fixed"):
+        type("Fixed", (icl.Model,), {"shapes": {"U": (1,)}, "__module__": __name__})

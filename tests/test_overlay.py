@@ -10,6 +10,7 @@ from iclflow.cli import app
 from iclflow.comparison.curves import read_curves
 from iclflow.comparison.overlay import lay_over
 from iclflow.errors import BadInput
+from iclflow.results.weights import read_weights
 from iclflow.units import clock_rate
 
 TASK = icl.Task(dim=4, context=31, normalize="none")
@@ -63,7 +64,7 @@ def test_a_known_shift_is_measured(files, run):
 def test_initial_weights_predict_the_course_of_a_file(files, run):
     curves = read_curves(str(files / NAME), {"lr": 0.002})
     assert not lay_over(curves).predictions
-    found = lay_over(curves, str(files / "run" / "weights.safetensors"))
+    found = lay_over(curves, read_weights(files / "run" / "weights.safetensors").weights)
     assert found.distances[0].mean < 0.02
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+from commands import call
+
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
@@ -17,6 +19,7 @@ MODULES = sorted(
 )
 HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("[a-z]*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
@@ -59,3 +62,38 @@ def test_docstring_examples_print_what_they_say(name, quiet):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_pages_with_measured_numbers_are_those_that_the_script_writes():
+    for path, text in runpy.run_path(str(ROOT / "docs" / "fill_readme.py"))["pages"]().items():
+        assert path.read_text() == text, path.name
+
+
+def test_the_readme_is_a_page_of_at_most_900_words():
+    assert len((ROOT / "README.md").read_text().split()) < 900
+
+
+def test_the_first_command_prints_what_the_readme_shows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"^iclflow (train .*)$", text, flags=re.MULTILINE)
+    [shown] = re.findall(r"<!-- first -->\n```console\n(.*)\n```", text)
+    code, out, _ = call(capsys, *command.split())
+    assert code == 0
+    without_seconds = lambda line: re.sub(r"[\d.]+ s\b", "", line).split("; loss")[1].strip()
+    words = lambda line: re.sub(r"\d[\d.e+-]*", "0", without_seconds(line))
+    assert words(out) == words(shown)
+    assert re.findall(r"loss .* in 4 drops", out) == re.findall(r"loss .* in 4 drops", shown)
+
+
+def test_the_page_of_speed_has_every_part_of_the_benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    script = runpy.run_path(str(ROOT / "docs" / "fill_readme.py"))
+    assert list(script["PARTS"]) == list(import_module("benchmarks.__main__").PARTS)
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=[p.stem for p in BENCHMARKS])
+def test_the_benchmarks_fit_the_package(path, monkeypatch):
+    """What they import from it is there."""
+    monkeypatch.syspath_prepend(ROOT)
+    import_module(f"benchmarks.{path.stem}")

@@ -44,7 +44,7 @@ def test_a_saved_run_comes_back_without_loss(run, runs, tmp_path):
 def test_existing_results_are_kept_unless_asked(run, tmp_path):
     run.save(tmp_path / "a")
     before = (tmp_path / "a" / "summary.json").read_bytes()
-    with pytest.raises(icl.BadInput, match="exists; choose another directory, or give --overwrite"):
+    with pytest.raises(icl.BadInput, match="exists; choose another directory, or give overwrite=True"):
         run.save(tmp_path / "a")
     assert (tmp_path / "a" / "summary.json").read_bytes() == before
     run.save(tmp_path / "a", overwrite=True)

@@ -236,3 +236,31 @@ def test_two_records_are_the_first_and_the_last_weights_of_all_steps(spacing):
     run = icl.train(icl.Task(dim=2), icl.Merged(heads=2), init=0.1, lr=0.1, steps=50, records=2, spacing=spacing)
     assert run.loss.sizes["step"] == 51
     assert run.weights["step"].values.tolist() == [0, 50]
+
+
+def test_own_sequences_settle_without_the_noise_that_vector_blocks_could_fit():
+    """What vector blocks learn on half of the sequences holds on the other half only if sequences share tasks."""
+    from iclflow.config import Training
+    from iclflow.training.inputs import read_inputs
+    from iclflow.training.plan import Plan
+
+    rng = np.random.default_rng(0)
+    x = rng.laplace(size=(2000, 17, 3)) * [0.7, 0.5, 0.3]
+    for tasks, noise in ((2000, True), (3, False)):
+        w = rng.standard_normal((tasks, 3))[np.arange(2000) % tasks]
+        mine = np.concatenate([x, np.einsum("pnd,pd->pn", x, w)[..., None]], axis=2)
+        inputs = read_inputs(None, icl.Separate(heads=4), Training(), mine)
+        assert Plan(inputs.experiment, inputs.own).label_only is noise
+
+
+def test_a_covariance_without_full_rank_is_not_blamed_on_the_sample():
+    from iclflow.comparison.sample import sample_landscape
+    from iclflow.theory.separate import rank_optimum
+
+    for task, samples, words in (
+        (icl.Task(spectrum=(0.5, 0.3, 0.0)), 500, "spectrum: must have full rank for theory; the tokens span 2 of 3"),
+        (icl.Task(dim=3), 6, "samples: too few for theory"),
+    ):
+        run = icl.train(task, icl.Merged(heads=1), samples=samples, lr=0.1, steps=1)
+        with pytest.raises(icl.BadInput, match=words):
+            rank_optimum(sample_landscape(run), 3)

@@ -59,21 +59,43 @@ def network(weights, tokens, dim, factor):
     return [total]
 
 
-def predict(weights, sequence, dim, normalize, softmax=False):
+def stream(weights, tokens, dim, factor, layers):
+    """Minus the query's label entries after all layers; the query is neither key nor value, and a layer reads the
+    stream as it was before the layer."""
+    rows = [list(token) for token in tokens]
+    width = len(rows[0])
+    for number in range(layers):
+        own = {name: array[number % len(array)] for name, array in weights.items()}
+        moved = []
+        for asking in rows:
+            new = list(asking)
+            for h in range(len(own["value"])):
+                for token in rows[:-1]:
+                    score = factor * head_score(own, h, token, asking)
+                    for a in range(width):
+                        new[a] -= score * sum(own["value"][h, a, b] * token[b] for b in range(width))
+            moved.append(new)
+        rows = moved
+    return [-entry for entry in rows[-1][dim:]]
+
+
+def predict(weights, sequence, dim, normalize, softmax=False, layers=1):
     tokens = np.array(sequence, dtype=float)
     tokens[-1, dim:] = 0
     factor = scale(normalize, len(tokens) - 1)
+    if layers > 1:
+        return stream(weights, tokens, dim, factor, layers)
     if "first" in weights:
         return network(weights, tokens, dim, factor)
     return attention(weights, tokens, dim, factor, softmax)
 
 
-def loss(weights, sequences, dim, normalize, prefix_loss=False, softmax=False):
+def loss(weights, sequences, dim, normalize, prefix_loss=False, softmax=False, layers=1):
     total, terms = 0, 0
     for sequence in sequences:
         last = len(sequence) - 1
         for n in range(1, last + 1) if prefix_loss else [last]:
-            guess = predict(weights, sequence[: n + 1], dim, normalize, softmax)
+            guess = predict(weights, sequence[: n + 1], dim, normalize, softmax, layers)
             for o, value in enumerate(guess):
                 total += (value - sequence[n, dim + o]) ** 2
                 terms += 1

@@ -1,21 +1,20 @@
 """iclflow: training dynamics of in-context learning in linear attention, simulation and theory on one clock.
 
-The front door: records of what to run, and the verbs. Nothing is computed here, and nothing heavy is imported until a
-verb is used.
+The front door: records of what to run, and the verbs. Nothing is computed here, and nothing is imported until a name is
+used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from iclflow.config import Task, Training
-from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
-from iclflow.models import MLP, Merged, Model, Separate
-
 if TYPE_CHECKING:
     from iclflow import figures, theory
     from iclflow.comparison.compare import compare
     from iclflow.comparison.prediction import predict
+    from iclflow.config import Task, Training
     from iclflow.data.sequences import sample
+    from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
+    from iclflow.models import MLP, Merged, Model, Separate
     from iclflow.paper.runner import reproduce
     from iclflow.probing import probe
     from iclflow.results.run import Run
@@ -51,25 +50,27 @@ __all__ = [
 ]
 
 ROOMS = ("figures", "theory")
-VERBS = {
-    "Run": ("iclflow.results.run", "Run"),
-    "cite": ("iclflow.versions", "cite"),
-    "compare": ("iclflow.comparison.compare", "compare"),
-    "load": ("iclflow.sweeps.load", "load"),
-    "predict": ("iclflow.comparison.prediction", "predict"),
-    "probe": ("iclflow.probing", "probe"),
-    "reproduce": ("iclflow.paper.runner", "reproduce"),
-    "resume": ("iclflow.training", "resume"),
-    "sample": ("iclflow.data.sequences", "sample"),
-    "sweep": ("iclflow.sweeps.sweep", "sweep"),
-    "train": ("iclflow.training", "train"),
+NAMES = {
+    "iclflow.comparison.compare": ("compare",),
+    "iclflow.comparison.prediction": ("predict",),
+    "iclflow.config": ("Task", "Training"),
+    "iclflow.data.sequences": ("sample",),
+    "iclflow.errors": ("BadInput", "DamagedStore", "IclflowError", "NoRoom"),
+    "iclflow.models": ("MLP", "Merged", "Model", "Separate"),
+    "iclflow.paper.runner": ("reproduce",),
+    "iclflow.probing": ("probe",),
+    "iclflow.results.run": ("Run",),
+    "iclflow.sweeps.load": ("load",),
+    "iclflow.sweeps.sweep": ("sweep",),
+    "iclflow.training": ("resume", "train"),
+    "iclflow.versions": ("cite",),
 }
+HOMES = {name: module for module, names in NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in VERBS:
-        module, attribute = VERBS[name]
-        return getattr(import_module(module), attribute)
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
     if name == "__version__":
         return import_module("importlib.metadata").version("iclflow")
     if name in ROOMS:

@@ -1,6 +1,6 @@
 """What can go wrong, one class per kind, each with the exit code that the command line gives it."""
 
-__all__ = ["BadInput", "DamagedStore", "IclflowError", "NoRoom"]
+__all__ = ["BadInput", "DamagedStore", "IclflowError", "NoRoom", "NoTheory"]
 
 
 class IclflowError(Exception):
@@ -13,6 +13,10 @@ class BadInput(IclflowError, ValueError):
     """The caller asked for something that cannot be; the message names field, value and what is allowed."""
 
     exit_code = 2
+
+
+class NoTheory(BadInput):
+    """No theory predicts the loss curve of this model, task or optimiser; its levels may still be known."""
 
 
 class DamagedStore(IclflowError):

@@ -17,7 +17,7 @@ from iclflow.config.spectra import is_matrix
 from iclflow.config.training import GIVEN
 from iclflow.errors import BadInput
 from iclflow.models import Model, Separate
-from iclflow.models.base import KNOWN, Unknown, model_named
+from iclflow.models.base import KNOWN, Unknown, model_named, shape_complaints
 
 __all__ = ["Experiment"]
 
@@ -40,6 +40,12 @@ class Experiment(Record):
     def population(self) -> bool:
         """Whether training sees the law of the task itself, not a sample of it."""
         return self.data is None and self.training.samples == math.inf
+
+    @property
+    def on_grams(self) -> bool:
+        """Whether Gram matrices of the contexts and the queries are all that training needs, and it may use them."""
+        plain = not self.task.prefix_loss and self.task.icl_fraction == 1
+        return self.model.has_gram and plain and self.training.engine != "tokens"
 
     def flat(self) -> dict[str, Any]:
         """Every setting under its one name, ready for JSON."""
@@ -97,20 +103,30 @@ def model_complaints(experiment: Experiment) -> Iterator[str]:
     if isinstance(model, Unknown):
         return
     yield from model.complaints(task)
-    if not model.linear and training.engine in ("moments", "flow"):
-        yield f"engine: {training.engine!r} must be 'tokens' or 'auto' with {model.describe()}, which has no moments"
-    if not model.linear and training.time is not None:
+    yield from shape_complaints(model, task)
+    grams, engine = experiment.on_grams, training.engine
+    if not model.linear and (engine == "moments" or (engine == "flow" and not grams)):
+        others = "'gram', 'tokens'" if grams else "'tokens'"
+        yield f"engine: {engine!r} must be {others} or 'auto' with {model.describe()}, which has no moments"
+    if engine == "gram" and not model.has_gram:
+        yield f"engine: 'gram' has no meaning with {model.describe()}, which has no Gram form"
+    if engine == "gram" and not grams:
+        yield "engine: 'gram' needs sequences with tasks of their own and the loss of the full context; use 'tokens'"
+    if not model.linear and not grams and training.time is not None:
         yield f"time: belongs to the flow, which needs moments; {model.describe()} takes steps"
-    if experiment.population and (training.engine == "tokens" or not model.linear) and training.batch is None:
+    if experiment.population and (engine == "tokens" or not (model.linear or grams)) and training.batch is None:
         yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
+    if experiment.population and task.prefix_loss and task.icl_fraction == 0:
+        yield "samples: must be given for prefix_loss with icl_fraction 0, where context labels are random targets"
     if training.init_law not in model.laws:
         yield f"init_law: {training.init_law!r} must be one of {', '.join(model.laws)} for model {model.kind!r}"
     if training.optimizer == "muon" and all(len(shape) < 2 for shape in model.shapes(task).values()):
         yield f"optimizer: 'muon' needs matrices, which model {model.kind!r} does not have"
     if model.linear_twin() is None:
-        if training.time is None and training.steps is None:
+        forecast = model.theory(task) is not None and not training.descends  # the flow then knows when to end
+        if training.time is None and training.steps is None and not forecast:
             yield f"steps: must be given for model {model.kind!r}, of which no theory says when it has settled"
-        if training.time is None and training.lr is None and training.optimizer in ("sgd", "momentum"):
+        if training.time is None and training.lr is None and not forecast and training.optimizer in ("sgd", "momentum"):
             yield f"lr: must be given for model {model.kind!r}, whose stable step is not known"
 
 
@@ -122,11 +138,14 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield f"time: belongs to the flow; engine {engine!r} takes steps"
     if engine == "flow" and training.steps is not None:
         yield "steps: belongs to descent; the flow takes time"
+    if training.time is not None and training.batch is not None:
+        yield "batch: belongs to descent; the flow sees all sequences"
     if training.lr is not None and (engine == "flow" or training.time is not None):
         yield "lr: belongs to descent; the flow has none"
-    if engine == "flow" and training.optimizer != "sgd":
+    if (engine == "flow" or training.time is not None) and training.optimizer != "sgd":
         yield f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"
-    if training.weight_decay > 0 and training.steps is None and training.time is None:
+    descends = training.descends or training.batch is not None or engine in ("moments", "tokens")
+    if training.weight_decay > 0 and training.steps is None and descends:
         yield "steps: must be given with weight_decay (or time for the flow), whose end no lowest loss marks"
     if training.optimizer.startswith(GIVEN) and training.lr is not None:
         yield "lr: belongs to the optimiser that was given, which brings its own"
@@ -136,10 +155,10 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield "steps: must be given with an optimiser of your own"
     if training.beta != Training.model_fields["beta"].default and training.optimizer == "sgd":
         yield "beta: belongs to momentum, adam and muon; sgd has none"
-    if engine == "flow" and training.dtype == "float32":
+    if (engine == "flow" or training.time is not None) and training.dtype == "float32":
         yield "dtype: 'float32' must be 'float64' with the flow"
     if engine in ("moments", "flow") and training.batch is not None:
-        yield f"batch: needs engine 'tokens', not {engine!r}"
+        yield f"batch: needs engine 'tokens' or 'gram', not {engine!r}"
     if data is None and training.batch is not None and training.batch > training.samples:
         yield f"batch: {training.batch} must be at most samples = {training.samples}"
     if data is not None and training.samples != math.inf:

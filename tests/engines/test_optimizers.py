@@ -101,6 +101,8 @@ def test_an_optax_optimiser_takes_its_own_steps_is_saved_and_resumed(tmp_path):
     rule = optax.adamw(optax.linear_schedule(0.02, 0.001, 50), weight_decay=0.1)
     whole = icl.train(TASK, model, optimizer=rule, steps=60, **settings)
     icl.train(TASK, model, optimizer=rule, steps=25, out=tmp_path / "run", **settings)
+    with pytest.raises(icl.BadInput, match="optimizer: must be the one that this run was trained with"):
+        icl.resume(tmp_path / "run", steps=1, optimizer=optax.sgd(0.1))
     assert icl.load(tmp_path / "run").training.optimizer.startswith("optax:")
     with pytest.raises(icl.BadInput, match="optimizer: give the object again"):
         icl.resume(tmp_path / "run", steps=35)
@@ -158,7 +160,8 @@ def test_frozen_blocks_do_not_decay():
     ("flags", "line"),
     [
         (["--weight-decay", "-1"], "weight_decay: '-1' must be at least 0"),
-        (["--weight-decay", "0.1"], "steps: must be given with weight_decay"),
+        (["--weight-decay", "0.1"], "time: must be given, because theory forecasts no drop"),
+        (["--weight-decay", "0.1", "--lr", "0.1"], "steps: must be given with weight_decay"),
         (["--optimizer", "rmsprop"], "optimizer: 'rmsprop' must be one of sgd, momentum, adam, muon"),
         (["--optimizer", "momentum", "--beta", "1"], "beta: '1' must be less than 1"),
         (["--beta", "0.5"], "beta: belongs to momentum, adam and muon"),

@@ -103,7 +103,7 @@ def expect_theory(page, state: State) -> None:
     """Wait until the page shows the theory of a state, then compare it number by number."""
     view = theory_view(state)
     until(page, f"document.querySelector('#command').textContent === {state.command()!r}", seconds=20)
-    page.wait_for_timeout(150)
+    until(page, f"{TRACES.format('loss')}[0].x.at(-1) === {float(view.time[-1])!r}", seconds=20)
     time_shown, loss_shown = theory_on(page)
     np.testing.assert_allclose(time_shown, view.time, rtol=1e-9)
     np.testing.assert_allclose(loss_shown, view.loss, atol=1e-5)
@@ -121,7 +121,7 @@ def test_it_opens_with_a_staircase_and_says_so(page, address):
     assert page.inner_text("#sentence") == "the end: four of four components learned"
     assert page.inner_text("#algorithm") == "least squares, shrunk"
     shapes = "document.querySelector('#loss .js-plotly-plot').layout.shapes"
-    levels = page.evaluate(shapes + ".filter(s => s.name === 'level').map(s => s.y0)")
+    levels = page.evaluate(shapes + ".filter(s => s.legendgroup === 'plateaus (theory)').map(s => s.y0)")
     np.testing.assert_allclose(levels, icl.theory.plateau_losses(icl.Task()))
 
 
@@ -197,7 +197,7 @@ def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
     until(page, "document.querySelector('#sentence').textContent.startsWith('plateau 1 of 5')")
     assert page.inner_text("#algorithm") == "predicts nothing"
     drop = theory_view(state).drops[0]
-    assert page.inner_text("#sentence").endswith(f"next drop predicted at t = {drop:.4g}")
+    assert page.inner_text("#sentence").endswith(f"(predicted {drop:.4g})")
     lines = page.evaluate("[...document.querySelectorAll('.cursor-line')].map(line => Number(line.dataset.time))")
     first = float(page.inner_text("#shown-cursor").removeprefix("t/τ = "))
     assert len(lines) == 3  # in every picture that has a time axis
@@ -293,11 +293,150 @@ def test_a_saved_run_is_shown_read_only_and_left_again(page, address, saved):
 def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
     open_state(page, address, State(seeds=2, log_init=-1.5, dim=3))
     traces = "[...document.querySelectorAll('#loss .trace')].map(trace => getComputedStyle(trace).opacity)"
+    until(page, traces + ".length === 3")  # two seeds, and the forecast, which may come after them
     assert page.evaluate(traces) == ["1", "1", "1"]
-    page.evaluate("document.querySelector('#loss-box').classList.add('faded')")
+    grid = "getComputedStyle(document.querySelector('.grid')).opacity"
+    assert page.evaluate(grid) == "1"
+    page.evaluate("document.querySelector('#pictures').classList.add('faded')")
+    page.wait_for_timeout(300)
     assert page.evaluate(traces) == ["0.2", "0.2", "1"]
+    assert page.evaluate(grid) == "0.25"
     page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
     until(page, "document.querySelector('#progress')?.textContent === 'theory only'", seconds=30)
+    until(page, TRACES.format("gains") + ".length === 0")  # nothing of the former run
+    until(page, TRACES.format("loss") + ".length === 1")
+    assert page.inner_text("#sentence").startswith("theory: ")
+
+
+def test_nothing_offers_to_upload(page, address):
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    for name in ("loss", "gains", "values", "map-first"):
+        page.hover(f"#{name}")
+    titles = page.evaluate(
+        "[...document.querySelectorAll('.modebar-btn')].map(b => b.getAttribute('data-title') || '')"
+    )
+    assert len(titles) > 5
+    assert not [title for title in titles if re.search("share|cloud|upload|studio", title, re.IGNORECASE)]
+
+
+def choose_preset(page, name: str) -> None:
+    page.click("#preset")
+    page.get_by_text(name, exact=True).last.click()
+
+
+def test_a_preset_stays_in_the_menu_and_replaces_every_picture(page, address):
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    name = "Short context"
+    choose_preset(page, name)
+    until(page, f"document.querySelector('#command').textContent === {PRESETS[name].command()!r}")
+    faded = "document.querySelector('#pictures').classList.contains('faded')"
+    components = TRACES.format("gains") + ".length === 5"  # four of them and their number; three before
+    until(page, f"{faded} || ({components})")
+    settled(page)
+    assert page.evaluate(components)
+    assert not page.evaluate(faded)
+    assert name in page.inner_text("#preset")
+    move(page, "noise", 0.5)
+    expect_theory(page, PRESETS[name].with_(noise=0.5))
+    until(page, "!document.querySelector('#preset').textContent.includes('Short context')")
+
+
+def test_every_picture_has_a_legend_with_its_own_colours(page, address):
+    from iclflow.explorer.pictures import COMPONENTS, CURSOR, HEADS, SEEDS
+
+    assert len({CURSOR, *SEEDS, *COMPONENTS, *HEADS}) == 1 + len(SEEDS) + len(COMPONENTS) + len(HEADS)
+    open_state(page, address, State(seeds=3, log_init=-1.5, dim=3))
+    words = lambda name: page.evaluate(
+        f"[...document.querySelectorAll('#{name} .legendtext')].map(text => text.textContent)"
+    )
+    loss = {"theory", "seed 0", "seeds 1 to 2", "drops, 95 % interval (theory)", "plateaus (theory)", "cursor"}
+    assert set(words("loss")) == loss
+    assert set(words("gains")) == {"component 1", "component 2", "component 3", "number learned", "cursor"}
+    assert set(words("values")) == {*(f"head {h}" for h in range(1, 6)), "theory", "cursor"}
+    dashes = page.evaluate(TRACES.format("loss") + "[0].line.dash")
+    assert dashes == "dash"
+    bands = page.evaluate(
+        "document.querySelector('#loss .js-plotly-plot').layout.shapes.filter(s => s.type === 'rect')"
+    )
+    expected = theory_view(State(seeds=3, log_init=-1.5, dim=3)).intervals
+    np.testing.assert_allclose([[band["x0"], band["x1"]] for band in bands], expected)
+    assert page.locator("#map-first .colorbar").count() == 1
+
+
+def test_maps_are_dark_in_the_dark(page, address):
+    page.emulate_media(color_scheme="light")
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    middle = TRACES.format("map-first") + "[0].colorscale[1][1]"
+    assert page.evaluate(middle) == "#f4f4f4"
+    page.click("#scheme")
+    until(page, middle + " === '#26262d'")
+    page.click("#scheme")
+    until(page, middle + " === '#f4f4f4'")
+
+
+@pytest.mark.parametrize("width", [1400, 900, 390])
+def test_nothing_jumps_while_the_film_plays(page, address, width):
+    page.set_viewport_size({"width": width, "height": 850})
+    open_state(page, address, State(seeds=1, log_init=-1.95))
+    places = set()
+    for cursor in range(0, 1001, 50):
+        move(page, "cursor", cursor)
+        page.wait_for_timeout(40)
+        places.add(page.evaluate("document.querySelector('#loss-box').getBoundingClientRect().top + window.scrollY"))
+        cut = page.evaluate("(s => s.scrollHeight - s.clientHeight)(document.querySelector('#sentence'))")
+        assert cut <= 2, page.inner_text("#sentence")
+    page.set_viewport_size({"width": 1300, "height": 900})
+    assert len(places) == 1
+
+
+def test_on_a_phone_the_picture_comes_first_then_the_controls(page, address):
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    top = "document.querySelector('{}').getBoundingClientRect().top + scrollY"
+    tops = [page.evaluate(top.format(part)) for part in ("#loss-box", ".cursor", "aside", ".grid")]
+    bottom = page.evaluate("document.querySelector('#loss').getBoundingClientRect().bottom + scrollY")
+    page.set_viewport_size({"width": 1300, "height": 900})
+    assert tops == sorted(tops)
+    assert bottom < 844  # the whole picture is on the first screen
+
+
+def test_optimiser_decay_and_layers_move_theory_and_simulation(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=3, heads=4)
+    open_state(page, address, state)
+    pick(page, "optimizer", "momentum")
+    state = state.with_(optimizer="momentum")
+    expect_theory(page, state)
+    assert page.inner_text("#note-rule") == "momentum takes steps: descent"
+    pick(page, "optimizer", "plain")
+    state = state.with_(optimizer="sgd", rule="flow")  # as the control of the rule still says
+    expect_theory(page, state)
+    move(page, "log_decay", -2)
+    state = state.with_(log_decay=-2)
+    expect_theory(page, state)
+    settled(page)
+    with_decay = icl.train(icl.Task(dim=3), icl.Separate(heads=4), init=0.032, weight_decay=0.01, time=1e4)
+    assert seeds_on(page)[0]["y"][-1] == pytest.approx(float(with_decay.loss[-1]), rel=1e-3)
+    move(page, "log_decay", -5)
+    move(page, "log_length", 2)
+    move(page, "layers", 2)
+    state = state.with_(log_decay=-5, layers=2, log_length=2)
+    until(page, f"document.querySelector('#command').textContent === {state.command()!r}")
+    settled(page)
+    assert "off" in page.get_attribute("#box-data", "class")
+    deep = icl.train(
+        icl.Task(dim=3), icl.Separate(heads=4, layers=2), init=0.032, freeze_vectors=True, gram_samples=256, lr=0.1,
+        steps=100,
+    )  # fmt: skip
+    assert seeds_on(page)[0]["y"][-1] == pytest.approx(float(deep.loss[-1]), rel=1e-6)
+    move(page, "dim", 5)
+    until(page, "document.querySelector('#note-layers').textContent.startsWith('several layers only up to D = 3')")
+    assert "off" in page.get_attribute("#box-layers", "class")
+
+
+def test_a_diverged_run_says_so_in_words(page, address):
+    open_state(page, address, State(seeds=1, rule="descent", log_lr=1.0, log_init=0.3))
+    assert page.inner_text("#sentence").startswith("training has diverged: ")
+    assert page.inner_text("#algorithm") == "none, because training has diverged"
 
 
 def test_axes_change_without_cutting_a_curve(page, address):

@@ -41,7 +41,7 @@ def test_a_run_shows_its_curve_its_theory_and_its_weights(place):
     shown, run = Saved(place).show(2), icl.load(place / "one")
     assert shown.seeds[0]["loss"][-1] == pytest.approx(float(run.loss[-1]), rel=1e-5)
     assert shown.view.loss is not None
-    assert len(shown.detail["time"]) == len(shown.detail["algorithms"])
+    assert len(shown.detail.time) == len(shown.algorithms)
 
 
 @pytest.mark.parametrize("number", [-1, 3, 10**9, "0", None, True, 0.0, [0], "../outside"])
@@ -71,8 +71,8 @@ def test_a_run_whose_weights_have_no_eigenbasis_still_shows_its_curve(tmp_path):
 def test_several_outputs_are_learned_too(tmp_path):
     icl.train(icl.Task(dim=2, out_dim=3), icl.Merged(heads=6), init=0.1, out=tmp_path / "three")
     shown = Saved(tmp_path).show(0)
-    assert shown.detail["learned"][-1] == 2
-    np.testing.assert_allclose(shown.detail["gains"][-1], 1, atol=0.05)
+    assert shown.detail.learned[-1] == 2
+    np.testing.assert_allclose(shown.detail.gains[-1], 1, atol=0.05)
 
 
 def test_a_summary_that_names_files_elsewhere_is_refused(place, tmp_path):

@@ -14,7 +14,6 @@ from iclflow.explorer.detail import cut_down
 from iclflow.explorer.jobs import Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.presets import PRESETS
-from iclflow.explorer.sentence import sentence
 from iclflow.explorer.state import CHOICES, RANGES, State
 from iclflow.explorer.theory_view import theory_view
 from iclflow.training.cost import draw_seconds
@@ -50,12 +49,21 @@ def test_any_address_is_a_state(text):
     assert isinstance(State.from_query(text), State)
 
 
+def flags_of(words):
+    """The settings of a command; a flag without a value is a yes."""
+    flags, name = {}, ""
+    for word in words:
+        name, flags = (word[2:].replace("-", "_"), flags) if word.startswith("--") else (name, flags)
+        flags[name] = True if word.startswith("--") else word
+    return flags
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_command_and_the_python_are_the_run_on_screen(name):
     state = PRESETS[name]
     words = shlex.split(state.command())
     assert words[:2] == ["iclflow", "train"]
-    flags = dict(zip((w[2:].replace("-", "_") for w in words[2::2]), words[3::2], strict=True))
+    flags = flags_of(words[2:])
     wanted = state.experiment()
     assert inputs_from_flat(flags).experiment == wanted
     names: dict = {}
@@ -78,7 +86,7 @@ def test_what_the_page_simulates_is_what_training_gives(quiet):
         there = np.interp(np.array(seen["time"])[inside], one.time.values, one.loss.values)
         assert np.abs(there - np.array(seen["loss"])[inside]).max() < 2e-3  # both are thinned curves
         assert seen["loss"][-1] == pytest.approx(float(one.loss[-1]), abs=1e-4)
-    assert job.detail["learned"][-1] == 3
+    assert job.detail.learned[-1] == 3
     assert job.algorithms[-1] == "least squares, shrunk"
     assert job.algorithms[0] == "predicts nothing"
     jobs.close()
@@ -137,24 +145,6 @@ def test_a_large_sample_is_known_to_take_long():
     cheap, dear = (State.read({"data": "sample", "dim": d, "log_samples": 5, "context": 64}) for d in (3, 16))
     assert draw_seconds(cheap.experiment()) < 4 < draw_seconds(dear.experiment())
     assert cheap.rule == "descent"
-
-
-@pytest.mark.parametrize(
-    ("model", "gains", "places", "words"),
-    [
-        ("separate", [0, 0, 0, 0], 5, "plateau 1 of 5: none of four components learned; next drop predicted at t = 7"),
-        ("separate", [1, 1, 0, 0], 5, "plateau 3 of 5: two of four components learned; next drop predicted at t = 7"),
-        ("separate", [1, 0.4, 0, 0], 5, "drop 2 of 4: component 2 is being learned"),
-        ("separate", [1, 1, 1, 1], 5, "the end: four of four components learned"),
-        ("separate", [1, 1, 0, 0], 2, "the heads are full: two of four components learned"),
-        ("merged", [0, 0, 0, 0], 4, "the plateau: nothing learned yet; next drop predicted at t = 7"),
-        ("merged", [0.8, 0.7, 0.5, 0.2], 4, "the drop: two of four components learned, the others on their way"),
-        ("merged", [1, 1, 1, 1], 4, "the end: all four components learned"),
-    ],
-)
-def test_the_sentence_says_what_happens(model, gains, places, words):
-    drops, most = np.array([1.0, 7.0, 9.0]), min(places, 4)
-    assert sentence(model == "separate", 5.0, np.array(gains, float), most, drops) == words
 
 
 def test_theory_is_there_where_there_is_one_and_says_why_not_elsewhere():
@@ -216,3 +206,80 @@ def test_what_is_kept_of_a_run_is_small(quiet):
     assert numbers < 250_000 < sum(array.size for array in run.weights.values())
     assert len(small.loss) <= 400
     assert float(small.loss[-1]) == float(run.loss[-1])
+
+
+@pytest.mark.parametrize(
+    ("values", "settings"),
+    [
+        ({"optimizer": "momentum", "log_lr": -1.5}, {"optimizer": "momentum", "lr": 0.032}),
+        ({"optimizer": "adam", "log_lr": 0, "log_length": 3}, {"optimizer": "adam", "lr": 0.01, "steps": 1000}),
+        ({"optimizer": "muon", "log_lr": -2.5, "log_length": 3}, {"optimizer": "muon", "lr": 0.0032, "steps": 1000}),
+        ({"log_decay": -2, "log_length": 3}, {"weight_decay": 0.01, "time": 1000.0}),
+        (
+            {"layers": 2, "log_lr": -1, "log_length": 2, "data": "sample"},
+            {"freeze_vectors": True, "gram_samples": 256, "lr": 0.1, "steps": 100},
+        ),
+    ],
+)
+def test_optimiser_decay_and_layers_are_those_of_training(quiet, values, settings):
+    state = State.read({"dim": 3, "heads": 3, "log_init": -1, "seeds": 1, **values})
+    jobs = Jobs(workers=1)
+    seen = wait(begin(jobs, "me", state)).seeds[0]
+    model = icl.Separate(heads=3, layers=values.get("layers", 1))
+    run = icl.train(icl.Task(dim=3), model, init=0.1, **settings)
+    assert seen["loss"][-1] == pytest.approx(float(run.loss[-1]), abs=1e-4)
+    assert seen["time"][-1] == pytest.approx(float(run.time[-1]), rel=1e-3)
+    jobs.close()
+
+
+def test_several_layers_are_for_small_dimensions_only():
+    assert State.read({"layers": 3, "dim": 3}).layers == 3
+    assert State.read({"layers": 3, "dim": 4}).layers == 1
+    deep = State.read({"layers": 2, "dim": 2, "heads": 20, "data": "sample", "normalize": "tokens"})
+    assert (deep.heads, deep.data, deep.normalize, deep.rule) == (6, "population", "context", "descent")
+
+
+def test_the_notes_of_a_forecast_are_on_the_page():
+    tied = theory_view(State.read({"spectrum": "white"}))
+    assert tied.loss is not None or tied.note
+    large = theory_view(State.read({"log_init": 0.0, "heads": 20}))
+    assert "not small" in large.note
+    adam = theory_view(State.read({"optimizer": "adam", "log_lr": -2.5}))
+    assert adam.loss is None
+    assert "no staircase to predict" in adam.note
+    assert adam.clock == "learning rate × step"
+    never = theory_view(State.read({"log_decay": -1}))
+    assert "no drop comes" in never.note
+
+
+def test_theory_that_takes_long_does_not_hold_up_the_page(quiet, monkeypatch):
+    import threading
+
+    from iclflow.explorer.jobs import known
+
+    go = threading.Event()
+    monkeypatch.setattr("iclflow.explorer.jobs.theory_view", lambda state: go.wait(60) and theory_view(state))
+    jobs = Jobs(workers=1)
+    state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1})
+    client, ticket = jobs.enter("me")
+    forecast = jobs.think(client, ticket, state)
+    job = wait(jobs.start(client, ticket, state, forecast))
+    assert len(job.seeds) == 1
+    assert not job.view.complete
+    go.set()
+    assert known(forecast, state, 60.0).complete
+    assert job.view.loss is not None
+    jobs.close()
+
+
+def test_a_page_whose_last_request_was_overtaken_begins_again():
+    jobs = Jobs(workers=1)
+    assert not jobs.lost("nobody")
+    first, second = jobs.enter("me"), jobs.enter("me")
+    assert not jobs.answer(*first)
+    assert not any(jobs.lost("me") for _ in range(20))  # its answer is still being made
+    assert jobs.answer(*second)
+    assert [jobs.lost("me") for _ in range(10)] == [False] * 8 + [True] * 2
+    assert jobs.answer(*jobs.enter("me"))
+    assert not jobs.lost("me")
+    jobs.close()

@@ -1,15 +1,18 @@
 """The report opens from disk in a real browser, shows every figure, and sends no network request."""
 
 import json
+import re
 
 import pytest
 
 from browser import needs_browser, open_browser
+from iclflow.experiment import Experiment
 from iclflow.paper import NAMES, folder
 from iclflow.paper.outcomes import Outcome, Reproduction
 from iclflow.paper.report import write_report
 
 PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="100"><rect width="300" height="100"/></svg>'
+RUN = Experiment.from_flat({"model": "merged", "heads": 6, "lr": 0.25}).flat()
 MARKUP = '<script>window.caught = true</script>"&'
 
 
@@ -20,8 +23,9 @@ def page(tmp_path):
     reproduction = Reproduction(tmp_path, seconds=1.0)
     for name in NAMES[:3]:
         facts = {
-            "title": f"Title of {name}", "see": f"See {MARKUP}", "source": "Fig. 0", "seconds": 1.5, "versions": {},
-            "gaps": [{"what": "gap", "measured": 0.00123}], "runs": {"a": {"seed": 3, "seeds": 2}},
+            "title": f"Title of {name}", "see": f"See $D = 4$ {MARKUP}", "source": "Fig. 0", "seconds": 1.5,
+            "versions": {},
+            "gaps": [{"what": "gap", "measured": 0.00123}], "runs": {"a": RUN, "b": {**RUN, "heads": 7}},
         }  # fmt: skip
         write = lambda where, name=name: (where / f"{name}.svg").write_text(PICTURE)
         record = folder.keep(tmp_path, ("figures", name), False, facts, write)
@@ -35,6 +39,18 @@ def page(tmp_path):
     reproduction.outcomes.append(Outcome(("claims", "x"), {"claims": claims, "seconds": 1.0}))
     write_report(reproduction)
     return tmp_path / "index.html"
+
+
+def in_view(tab) -> bool:
+    """Whether the contents are in view after scrolling to the end."""
+    tab.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    box = tab.evaluate("(({top, bottom}) => ({top, bottom}))(document.querySelector('nav').getBoundingClientRect())")
+    return box["top"] > -1 and box["bottom"] > 20
+
+
+def fits(tab) -> bool:
+    """Whether the page is no wider than its window."""
+    return tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 @needs_browser
@@ -52,9 +68,13 @@ def test_the_page_opens_from_disk_complete_and_without_the_network(page):
         caught = tab.evaluate("window.caught === undefined")
         overflow = tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         verdicts = tab.eval_on_selector_all("tbody td:last-child", "all => all.map(td => td.textContent)")
+        light = [in_view(tab), fits(tab)]
+        tab.set_viewport_size({"width": 390, "height": 800})
+        narrow = [in_view(tab), fits(tab)]
         broken = tab.eval_on_selector_all(
             "a[href^='#']", "all => all.filter(a => !document.getElementById(a.hash.slice(1))).length"
         )
+    assert (light, narrow) == ([True, True], [True, True]), "contents in view, no page wider than its window"
     assert widths == [300, 300, 300]
     assert min(alternatives) > 20
     assert headings == [*(f"Title of {name}" for name in NAMES[:3]), "All claims", "How this was made"]
@@ -64,6 +84,17 @@ def test_the_page_opens_from_disk_complete_and_without_the_network(page):
     assert broken == 0
     assert set(schemes) <= {"file", "data"}
     assert complaints == []
+
+
+def test_settings_stand_beside_their_figure_and_maths_is_maths(page):
+    text = page.read_text()
+    section = text[text.index(f'<section id="{NAMES[0]}"') : text.index(f'<section id="{NAMES[1]}"')]
+    assert "<dt>heads</dt><dd>6; 7</dd>" in section
+    assert "<dt>lr</dt><dd>0.25</dd>" in section
+    assert "<dt>dim</dt><dd>4</dd>" in section
+    assert "<dt>label noise</dt>" not in section  # at its default
+    assert "<mi>D</mi><mo>&#x0003D;</mo><mn>4</mn>" in section
+    assert "http" not in re.sub(r'xmlns="[^"]*"', "", text)
 
 
 def test_the_page_says_what_failed_what_is_missing_and_how_to_run_it(page):

@@ -47,9 +47,26 @@ def contents(where: Path) -> dict[str, tuple[bytes, int]]:
 
 def test_a_figure_has_pictures_numbers_settings_and_its_gap(made):
     where = made / "figures" / QUICK
-    names = {f.name for f in where.iterdir()}
-    assert {f"{QUICK}.{kind}" for kind in IMAGES} | {f"{QUICK}.csv", "p-0.toml", "p-0.6.toml", "piece.json"} == names
+    names = {str(f.relative_to(where)) for f in where.rglob("*") if f.is_file()}
+    others = {f"{QUICK}.csv", f"{QUICK}.py", "settings/p-0.toml", "settings/p-0.6.toml", "README.md", "piece.json"}
+    assert {f"{QUICK}.{kind}" for kind in IMAGES} | others == names
     assert json.loads((where / "piece.json").read_text())["gaps"][0]["measured"] < 0.1
+    said = (where / "README.md").read_text()
+    assert all(f"`{name}`" in said or name.startswith("settings/") for name in others - {"README.md"})
+    assert f"iclflow reproduce {QUICK} --out results --fast" in said
+
+
+def test_a_folder_that_is_handed_on_draws_its_figure_again(made, tmp_path):
+    where = Path(shutil.copytree(made / "figures" / QUICK, tmp_path / "handed on"))
+    (tmp_path / "elsewhere").mkdir()
+    line = [sys.executable, str(where / f"{QUICK}.py")]
+    done = subprocess.run(line, cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert {f.name for f in (tmp_path / "elsewhere").iterdir()} == {f"{QUICK}.{k}" for k in (*IMAGES, "csv")}
+    assert (tmp_path / "elsewhere" / f"{QUICK}.csv").read_bytes() == (where / f"{QUICK}.csv").read_bytes()
+    line = [sys.executable, "-m", "iclflow", "train", "--config", str(where / "settings" / "p-0.toml")]
+    done = subprocess.run([*line, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_finished_piece_is_used_again_and_a_damaged_one_is_not(copy):

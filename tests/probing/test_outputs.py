@@ -26,7 +26,7 @@ def test_final_weights_of_other_implementations_agree_with_a_direct_computation(
     sequences, weights, dim = golden.arrays["sequences"], golden.weights("final_weights."), meta["dim"]
     some = range(0, len(sequences), max(1, len(sequences) // 6))
     for p in some:
-        direct = twin.predict(weights, sequences[p], dim, meta["normalize"], meta["softmax"])
+        direct = twin.predict(weights, sequences[p], dim, meta["normalize"], meta["softmax"], golden.layers)
         np.testing.assert_allclose(found[p], np.real(direct), rtol=1e-9, atol=1e-12)
     distances = icl.probe(str(golden.path), shifts=False).distances
     base = np.mean(sequences[:, -1, dim:] ** 2)

@@ -97,7 +97,7 @@ BAD = [
     ("w.npz --data nowhere.npz", "data: 'nowhere.npz' must be an existing file"),
     ("w.npz:other.", "weights: 'w.npz:other.' holds no weights"),
     ("w.npz --figure a.doc", "figure: 'a.doc' must end in"),
-    ("", "--source: needs a value"),
+    ("", "SOURCE: needs a value"),
 ]
 
 

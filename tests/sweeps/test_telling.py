@@ -24,6 +24,12 @@ from iclflow.system import progress
 BASE = {"model": "merged", "samples": 5000, "lr": 0.03, "steps": 6000}
 
 
+@pytest.fixture(autouse=True)
+def no_notebook(monkeypatch):
+    """Other tests of the same process may have begun a kernel."""
+    monkeypatch.setattr(progress, "in_notebook", lambda: False)
+
+
 def test_lines_give_runs_failures_rate_and_time_left(capsys, monkeypatch):
     monkeypatch.setattr(progress, "EVERY", 0.0)
     tally, begun = Tally(100, Counter(ok=40)), time.monotonic()

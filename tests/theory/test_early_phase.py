@@ -5,7 +5,15 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from iclflow.errors import BadInput
-from iclflow.theory.early_phase import blow_up_time, early_phase, one_direction_blow_up, propagate
+from iclflow.theory.early_phase import (
+    blow_up_time,
+    early_phase,
+    early_phases,
+    one_direction_blow_up,
+    propagate,
+    weights_after,
+)
+from iclflow.theory.legs import Legs
 
 DRIVE = np.array([0.16, 0.09, 0.04, 0.01])
 
@@ -128,3 +136,25 @@ def test_times_after_blow_up_are_refused():
         blow_up_time(*head, -DRIVE)
     v, _, _ = propagate(*head, DRIVE, 10.0)
     assert v == pytest.approx(early_phase(*head, DRIVE).weights(10.0)[0])
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_many_heads_at_once_go_where_each_goes_by_itself(rank, monkeypatch):
+    """Heads that rise, that pass a minimum, that turn and that never grow, in one integral of all."""
+    drive = np.append(DRIVE, 0.0)  # one direction is learned already
+    heads = [draw(seed, rank, size=5, spread=1.0) for seed in range(30)]
+    heads.append((1e-3, np.ones((rank, 5)), -np.ones((rank, 5))))
+    apart = [early_phase(*head, drive) for head in heads]
+    climbs = []
+    monkeypatch.setattr(Legs, "climb", lambda legs, end, climb=Legs.climb: climbs.append(1) or climb(legs, end))
+    together = early_phases(heads, drive)
+    assert len(climbs) == 2  # one for all arrivals, one for all ascents
+    assert {path.turns for path in apart} == {True, False}
+    assert any(path.arrival for path in apart)
+    np.testing.assert_allclose([p.time for p in together], [p.time for p in apart], rtol=1e-12)
+    time = 0.5 * min(path.time for path in apart)
+    for (v, k, q), path in zip(weights_after(together, time), apart, strict=True):
+        alone = path.weights(time)
+        size = max(np.abs(alone[1]).max(), abs(alone[0]))
+        for mine, theirs in zip((v, k, q), alone, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-11 * size)

@@ -246,7 +246,10 @@ def test_bad_input_is_named():
         unwrap(separate.vector_field)(landscape(PLAIN), np.zeros(2), np.zeros((3, 1, 4)), np.zeros((3, 1, 4)))
     with pytest.raises(BadInput, match="must be finite"):
         separate.vector_field(landscape(PLAIN), np.full(2, np.nan), np.zeros((2, 1, 4)), np.zeros((2, 1, 4)))
-    with pytest.raises(BadInput, match="too few"):
+    with pytest.raises(BadInput, match="must have full rank"):
         separate.rank_optimum(SampleLandscape(np.eye(2), np.ones((2, 2, 2, 2)), 1.0), 1)
+    features = np.random.default_rng(0).standard_normal((3, 2, 2))  # three sequences for four features
+    with pytest.raises(BadInput, match="too few"):
+        separate.rank_optimum(SampleLandscape(np.eye(2), np.einsum("pac,pbd->acbd", features, features), 1.0), 1)
     with pytest.raises(BadInput, match="must lie between 0 and 4"):
         separate.rank_optimum(landscape(PLAIN), 5)

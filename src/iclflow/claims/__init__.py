@@ -11,7 +11,8 @@ __all__ = ["SUBJECTS", "every_claim"]
 
 SUBJECTS = (
     "equivalence", "convolution", "merged", "fixed_points", "staircase",
-    "ranks", "algorithm", "variants", "in_weight", "regimes",
+    "ranks", "algorithm", "variants", "in_weight", "regimes", "tasks", "scaling", "optimisers", "minibatches", "depth",
+    "forecasts",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 import iclflow as icl
-from iclflow.claims.registry import claim
+from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.plateaus import find_plateaus
 from iclflow.data.spectrum import covariances, root
 from iclflow.results.run import Run
@@ -22,14 +22,14 @@ Matrix = Float[np.ndarray, "D D"]
 
 
 @cache
-def rank_one_run() -> Run:
-    return icl.train(TASK, icl.Separate(heads=5), init=1e-3, seeds=3, records=1000)
+def rank_one_run(offset: int) -> Run:
+    return icl.train(shifted(TASK, offset), icl.Separate(heads=5), init=1e-3, seed=offset, seeds=3, records=1000)
 
 
 @cache
-def plateau_matrices(seed: int) -> tuple[Matrix, ...]:
+def plateau_matrices(seed: int, offset: int) -> tuple[Matrix, ...]:
     r"""The effective matrix $\sum_h v_h k_h q_h'$ in the middle of every plateau of the observed loss."""
-    run = rank_one_run().select(seed)
+    run = rank_one_run(offset).select(seed)
     plateaus = find_plateaus(run.time.values, run.loss.values)
     when = run.weights["time"].values
     matrices = []
@@ -39,9 +39,8 @@ def plateau_matrices(seed: int) -> tuple[Matrix, ...]:
     return tuple(matrices)
 
 
-def mistaken_plateaus(task: icl.Task, seed: int) -> int:
+def mistaken_plateaus(task: icl.Task, matrices: tuple[Matrix, ...]) -> int:
     """Plateaus of a run where the network is not the regression on as many components as there were drops."""
-    matrices = plateau_matrices(seed)
     wrong = abs(len(matrices) - (task.dim + 1))
     for m, A in enumerate(matrices):
         identified = algorithm.identify(task, A)
@@ -54,20 +53,21 @@ def mistaken_plateaus(task: icl.Task, seed: int) -> int:
 
 @claim(
     "pcr-on-plateaus",
-    "On the plateau after m drops, the network performs regression on the first m principal components.",
+    "On the plateau after m drops, the network (5 heads of rank one, 1e-3 an entry, eigenvalues .4 .3 .2 .1) performs"
+    " regression on the first m principal components, but for near ties in the order of learning.",
     source="Eq. 22",
     quantity="plateaus, out of 15 in three runs, where the learned directions or the nearest algorithm differ",
-    bound=0,
+    bound=2,
     seeds="0-2",
 )
-def regression_on_every_plateau(sabotage: bool = False) -> float:
-    task = TASK.replace(task_seed=1) if sabotage else TASK  # sabotage: the components of another token covariance
-    return float(sum(mistaken_plateaus(task, seed) for seed in rank_one_run().seeds))
+def regression_on_every_plateau(sabotage: bool = False, offset: int = 0) -> float:
+    task = shifted(TASK, offset + sabotage)  # sabotage: the components of another token covariance
+    return float(sum(mistaken_plateaus(task, plateau_matrices(seed, offset)) for seed in rank_one_run(offset).seeds))
 
 
-def sampled_distances(matrices: tuple[Matrix, ...]) -> Float[np.ndarray, " m"]:
+def sampled_distances(matrices: tuple[Matrix, ...], offset: int) -> Float[np.ndarray, " m"]:
     """Mean squared distance to the ideal regression on 1, 2, .. components, over freshly drawn sequences."""
-    cov, rng = covariances(TASK), np.random.default_rng(0)
+    cov, rng = covariances(shifted(TASK, offset)), np.random.default_rng(offset)
     half, total = root(cov.token), np.zeros(len(matrices))
     for _ in range(CHUNKS):
         tokens = rng.standard_normal((SEQUENCES, TASK.context, TASK.dim)) @ half
@@ -82,36 +82,39 @@ def sampled_distances(matrices: tuple[Matrix, ...]) -> Float[np.ndarray, " m"]:
 
 
 @cache
-def plateau_distances() -> Float[np.ndarray, " D"]:
+def plateau_distances(offset: int) -> Float[np.ndarray, " D"]:
     """The sampled distances of the plateaus after each drop of one run."""
-    return sampled_distances(plateau_matrices(0)[1:])
+    return sampled_distances(plateau_matrices(offset, offset)[1:], offset)
 
 
 @claim(
     "pcr-distance",
-    "A finite context shrinks every component; the distance to ideal regression is a sum over the learned components.",
+    "A finite context (N = 31) shrinks every component; the distance to ideal regression is a sum over the learned"
+    " components (5 heads of rank one, 1e-3 an entry).",
     source="beyond the paper",
     quantity="largest relative error over the four plateaus, 300000 sequences",
     bound=0.03,
     seeds="0",
 )
-def distance_to_ideal_regression(sabotage: bool = False) -> float:
+def distance_to_ideal_regression(sabotage: bool = False, offset: int = 0) -> float:
     task = TASK.replace(context=TASK.context + 2) if sabotage else TASK
     predicted = np.array([algorithm.pcr_distance(task, m + 1) for m in range(TASK.dim)])
-    return float(np.abs(plateau_distances() / predicted - 1).max())
+    return float(np.abs(plateau_distances(offset) / predicted - 1).max())
 
 
 @claim(
     "least-squares-at-the-end",
-    "The trained network approaches least squares as 1/N; without noise, least squares gives the query's exact label.",
+    "The trained network (merged, 8 heads, 0.01 an entry) approaches least squares as 1/N; without noise, least squares"
+    " gives the query's exact label.",
     source="Eq. 11",
     quantity="|a + 1| in final mean squared distance ~ N^a, N = 256 .. 4096",
-    bound=0.05,
+    bound=0.02,
     seeds="0",
     quick=True,
 )
-def least_squares_for_long_contexts(sabotage: bool = False) -> float:
+def least_squares_for_long_contexts(sabotage: bool = False, offset: int = 0) -> float:
     end = 20.0 if sabotage else 2000.0  # sabotage: training is stopped too early
-    runs = [icl.train(icl.Task(context=n), icl.Merged(heads=8), init=0.01, time=end) for n in CONTEXTS]
+    tasks = [shifted(icl.Task(context=n), offset) for n in CONTEXTS]
+    runs = [icl.train(task, icl.Merged(heads=8), init=0.01, time=end, seed=offset) for task in tasks]
     distances = [float(run.loss[-1]) for run in runs]
     return float(abs(np.polyfit(np.log(CONTEXTS), np.log(distances), 1)[0] + 1))

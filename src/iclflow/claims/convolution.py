@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import iclflow as icl
-from iclflow.claims.registry import claim
+from iclflow.claims.equivalence import share_without_vectors
+from iclflow.claims.registry import claim, shifted
 from iclflow.data.sequences import TRAIN, Law, Sample, as_array
 from iclflow.data.spectrum import covariances
 from iclflow.models import Weights, equivalence
@@ -26,13 +27,14 @@ Loss = Callable[[Networks], Float[Array, ""]]
 
 
 @cache
-def separate_run(**options: Any) -> Run:
-    return icl.train(TASK, icl.Separate(heads=5), init=0.3, lr=RATE, steps=STEPS, **options)
+def separate_run(offset: int, **options: Any) -> Run:
+    task, model = shifted(TASK, offset), icl.Separate(heads=5)
+    return icl.train(task, model, init=0.3, lr=RATE, seed=offset, **{"steps": STEPS, **options})
 
 
-def on_the_population() -> Loss:
+def on_the_population(offset: int) -> Loss:
     r"""$E(y - \theta'z)^2$ of a linear map $\theta$, from $E[zz'] = \Lambda\otimes B$ and $E[yz]$."""
-    token, n = covariances(TASK).token, TASK.context
+    token, n = covariances(shifted(TASK, offset)).token, TASK.context
     B = (1 + 1 / n) * token @ token + np.trace(token) / n * token
     quadratic, cross = np.kron(token, B), (token @ token).reshape(-1)
 
@@ -43,9 +45,9 @@ def on_the_population() -> Loss:
     return loss
 
 
-def on_the_sample() -> Loss:
+def on_the_sample(offset: int) -> Loss:
     """The mean over the sequences that attention is trained on."""
-    sequences = as_array(Sample(Law.of(TASK), SAMPLES, (0, TRAIN)))
+    sequences = as_array(Sample(Law.of(shifted(TASK, offset)), SAMPLES, (offset, TRAIN)))
     x, y, query = sequences[:, :-1, :-1], sequences[:, :-1, -1], sequences[:, -1]
     beta = np.einsum("pn,pnd->pd", y, x) / TASK.context
     features = np.einsum("pe,pd->ped", query[:, :-1], beta).reshape(SAMPLES, -1)  # columns of beta x_q'
@@ -77,39 +79,41 @@ def gap_to_networks(attention: Run, loss: Loss, factor: float) -> float:
 
 @claim(
     "convolution-population",
-    "On the population, separate attention of rank one trains exactly like a sum of convolutional linear networks.",
+    "On the population, separate attention of rank one (5 heads, 0.3 an entry, vector blocks zero) trains exactly like"
+    " a sum of convolutional linear networks.",
     source="Eq. 13",
     quantity=f"largest gap between the losses over {STEPS} steps",
     bound=1e-10,
     seeds="0",
     quick=True,
 )
-def convolution_on_the_population(sabotage: bool = False) -> float:
-    return gap_to_networks(separate_run(), on_the_population(), factor=1.001 if sabotage else 1.0)
+def convolution_on_the_population(sabotage: bool = False, offset: int = 0) -> float:
+    return gap_to_networks(separate_run(offset), on_the_population(offset), factor=1.001 if sabotage else 1.0)
 
 
 @claim(
     "convolution-sample-frozen",
-    "The same holds on a sample of 5000 sequences while the vector blocks are kept at zero.",
+    "The same holds on a sample of 5000 sequences while the vector blocks are kept at zero (5 heads, 0.3 an entry).",
     source="Eq. 13",
     quantity=f"largest gap between the losses over {STEPS} steps",
     bound=1e-10,
     seeds="0",
     quick=True,
 )
-def convolution_on_a_sample_with_frozen_vectors(sabotage: bool = False) -> float:
-    run = separate_run(samples=SAMPLES, freeze_vectors=True)
-    return gap_to_networks(run, on_the_sample(), factor=1.001 if sabotage else 1.0)
+def convolution_on_a_sample_with_frozen_vectors(sabotage: bool = False, offset: int = 0) -> float:
+    run = separate_run(offset, samples=SAMPLES, freeze_vectors=True)
+    return gap_to_networks(run, on_the_sample(offset), factor=1.001 if sabotage else 1.0)
 
 
 @claim(
     "convolution-sample-free",
-    "When all blocks are trained on a sample, the two runs differ slightly because the vector blocks drift from zero.",
+    "When all blocks are trained on a sample of 5000 sequences (5 heads of rank one, 0.3 an entry), separate attention"
+    " ends below its networks because the vector blocks drift from zero: without them the gap is gone.",
     source="beyond the paper",
-    quantity=f"largest gap between the losses over {STEPS} steps (reported; small, not zero)",
-    bound=0.05,
+    quantity="share of the gap between the losses after 6000 steps that is left when the vector blocks are set to zero",
+    bound=0.03,
     seeds="0",
 )
-def convolution_on_a_sample_with_all_blocks(sabotage: bool = False) -> float:
-    gap = gap_to_networks(separate_run(samples=SAMPLES), on_the_sample(), factor=2.0 if sabotage else 1.0)
-    return gap if gap > 1e-6 else np.inf
+def convolution_on_a_sample_with_all_blocks(sabotage: bool = False, offset: int = 0) -> float:
+    free, networks = (separate_run(offset, samples=SAMPLES, steps=6000, freeze_vectors=f) for f in (False, True))
+    return share_without_vectors(free, networks, sabotage)

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 import iclflow as icl
-from iclflow.claims.registry import claim
+from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import crossing
 from iclflow.comparison.gains import paper_weights
 from iclflow.data.moments import half_index
@@ -22,14 +22,14 @@ FRACTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LR, STEPS = 5e-4, 6000
 
 
-def with_fraction(p: float) -> icl.Task:
-    return TASK.replace(icl_fraction=p)
+def with_fraction(p: float, offset: int = 0) -> icl.Task:
+    return shifted(TASK, offset).replace(icl_fraction=p)
 
 
 @cache
-def published_run(p: float) -> Run:
+def published_run(p: float, offset: int) -> Run:
     """The published setting on the population; its two test losses are exact too."""
-    return icl.train(with_fraction(p), MODEL, init=1e-6, lr=LR, steps=STEPS, test_samples=1)
+    return icl.train(with_fraction(p, offset), MODEL, init=1e-6, lr=LR, steps=STEPS, test_samples=1, seed=offset)
 
 
 @claim(
@@ -40,7 +40,7 @@ def published_run(p: float) -> Run:
     bound=1e-6,
     quick=True,
 )
-def early_rates(sabotage: bool = False) -> float:
+def early_rates(sabotage: bool = False, offset: int = 0) -> float:
     errors = []
     for p in FRACTIONS:
         moments = population_moments(with_fraction(p), "context", "all")
@@ -54,7 +54,7 @@ def early_rates(sabotage: bool = False) -> float:
 
 def expected_half_step(run: Run, p: float) -> float:
     """The half-drop time of the flow in steps, plus the steps by which descent lags behind it."""
-    task = with_fraction(p)
+    task = run.task.replace(icl_fraction=p)
     weights = paper_weights(MODEL, run.initial_weights, task)
     alpha = in_weight.growing_part(task, weights["value"][:, TASK.dim], weights["key_query"][:, :, : TASK.dim])
     time = in_weight.half_time(task, alpha)
@@ -64,17 +64,18 @@ def expected_half_step(run: Run, p: float) -> float:
 
 @claim(
     "iwl-half-steps",
-    "Five numbers determine when the first drop comes, for p from pure in-weight to pure in-context learning.",
+    "With white tokens and merged weights of 1e-6 an entry (8 heads, the published setting on the population), five"
+    " numbers determine when the first drop comes, for p from pure in-weight to pure in-context learning.",
     source="Fig. 14",
     quantity="largest relative error of the half-drop step over p = 0, .2, .4, .6, .8, 1",
-    bound=0.01,
+    bound=0.0025,
     seeds="0",
 )
-def half_drop_steps(sabotage: bool = False) -> float:
+def half_drop_steps(sabotage: bool = False, offset: int = 0) -> float:
     errors = []
     for p in FRACTIONS:
-        run = published_run(p)
-        middle = (1 + in_weight.resting_point(with_fraction(p)).train) / 2
+        run = published_run(p, offset)
+        middle = (1 + in_weight.resting_point(run.task).train) / 2
         observed = crossing(np.arange(STEPS + 1.0), run.loss.values, middle)
         predicted = expected_half_step(run, 1.0 if sabotage else p)
         errors.append(np.inf if observed is None else abs(predicted / observed - 1))
@@ -83,46 +84,48 @@ def half_drop_steps(sabotage: bool = False) -> float:
 
 @claim(
     "iwl-level",
-    "Pure in-weight learning, read out through the mean squared label, first plateaus at 2/(N+2) of the initial loss.",
+    "Pure in-weight learning (published setting, white tokens, 1e-6 an entry), read out through the mean squared label,"
+    " first plateaus at 2/(N+2) of the initial loss.",
     source="beyond the paper",
     quantity="relative error of the loss of the population run at p = 0",
-    bound=1e-4,
+    bound=2e-6,
     seeds="0",
     quick=True,
 )
-def level_of_in_weight_learning(sabotage: bool = False) -> float:
-    run = published_run(0.0)
+def level_of_in_weight_learning(sabotage: bool = False, offset: int = 0) -> float:
+    run = published_run(0.0, offset)
     predicted = in_weight.in_weight_plateau(TASK.context + sabotage)
     return float(abs(run.loss[-1] / run.loss[0] / predicted - 1))
 
 
 @claim(
     "iwl-in-context-test",
-    "On in-context sequences, pure in-weight learning is worse than predicting zero: its loss is 2.409 for N = 31.",
+    "On in-context sequences, pure in-weight learning (published setting) is worse than predicting zero: its loss is"
+    " 2.409 for N = 31.",
     source="beyond the paper",
     quantity="relative error of the in-context test loss at p = 0",
-    bound=1e-4,
+    bound=4e-5,
     seeds="0",
     quick=True,
 )
-def in_context_test_of_in_weight_learning(sabotage: bool = False) -> float:
+def in_context_test_of_in_weight_learning(sabotage: bool = False, offset: int = 0) -> float:
     predicted = in_weight.in_context_loss_of_in_weight_solution(TASK.dim, TASK.context + sabotage)
-    return float(abs(published_run(0.0).loss_icl[-1] / predicted - 1))
+    return float(abs(published_run(0.0, offset).loss_icl[-1] / predicted - 1))
 
 
 @claim(
     "iwl-in-weight-test",
-    "Where labels carry no information, pure in-context learning is worse than predicting zero: its loss is 1.0957 for"
-    " N = 31.",
+    "Where labels carry no information, pure in-context learning (published setting) is worse than predicting zero: its"
+    " loss is 1.0957 for N = 31.",
     source="beyond the paper",
     quantity="relative error of the in-weight test loss at p = 1",
-    bound=1e-4,
+    bound=1e-8,
     seeds="0",
     quick=True,
 )
-def in_weight_test_of_in_context_learning(sabotage: bool = False) -> float:
+def in_weight_test_of_in_context_learning(sabotage: bool = False, offset: int = 0) -> float:
     predicted = in_weight.in_weight_loss_of_in_context_solution(TASK.dim, TASK.context + sabotage)
-    return float(abs(published_run(1.0).loss_iwl[-1] / predicted - 1))
+    return float(abs(published_run(1.0, offset).loss_iwl[-1] / predicted - 1))
 
 
 def missing_phases(in_weight_loss: np.ndarray, in_context_loss: np.ndarray) -> int:
@@ -139,16 +142,17 @@ def missing_phases(in_weight_loss: np.ndarray, in_context_loss: np.ndarray) -> i
 
 @claim(
     "iwl-phases",
-    "When some sequences share a task, the network learns first in weights, then in context, and unlearns the former.",
+    "When some sequences share a task (published setting, white tokens, 1e-6 an entry), the network learns first in"
+    " weights, then in context, and unlearns the former.",
     source="Fig. 14",
     quantity="phases missing from the two test losses, out of three for each of p = .4, .6, .8",
     bound=0,
     seeds="0",
     quick=True,
 )
-def phases_of_learning(sabotage: bool = False) -> float:
+def phases_of_learning(sabotage: bool = False, offset: int = 0) -> float:
     missing = 0
     for p in (0.4, 0.6, 0.8):
-        curves = [published_run(p).curves[name].values for name in ("loss_iwl", "loss_icl")]
+        curves = [published_run(p, offset).curves[name].values for name in ("loss_iwl", "loss_icl")]
         missing += missing_phases(*(curves[::-1] if sabotage else curves))
     return float(missing)

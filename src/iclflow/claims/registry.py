@@ -3,6 +3,10 @@
 A claim is a function that returns a number, small when the claim holds. Called with `sabotage=True`, it measures the
 same with one deliberate mistake (another context length, a dropped term, a changed weight). Its number must then exceed
 the bound, and a test checks that it does: a claim that cannot fail says nothing.
+
+A claim is about any seeds. `offset` is added to every seed that the measurement uses: `seed=offset` and
+`data_seed=offset` where `icl.train` is called, `shifted(TASK, offset)` for the seed of the task. A claim without seeds
+takes `offset` and stays as it is.
 """
 
 import time
@@ -10,16 +14,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from iclflow.config import Task
 from iclflow.system.precision import double_precision
 
-__all__ = ["REGISTRY", "Claim", "Outcome", "check", "claim"]
+__all__ = ["REGISTRY", "Claim", "Outcome", "check", "claim", "shifted"]
 
 
 @runtime_checkable
 class Measure(Protocol):
     """The function that measures a claim."""
 
-    def __call__(self, sabotage: bool = False) -> float: ...
+    def __call__(self, sabotage: bool = False, offset: int = 0) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Claim:
     source: str  # equation, figure or section of arXiv 2501.16265, or "beyond the paper"
     quantity: str  # what the number is
     bound: float | int
-    seeds: str  # which seeds, or "none"
+    seeds: str  # which seeds at offset 0, or "none"
     quick: bool  # takes a second or two and is part of the test suite
     measure: Measure
 
@@ -82,10 +87,20 @@ def claim(
     return register
 
 
-def check(claims: list[Claim]) -> Iterator[Outcome]:
-    """Measure the claims one after another."""
+def shifted(task: Task, offset: int) -> Task:
+    """The task with `offset` added to the seed of its random basis and in-weight task."""
+    return task.replace(task_seed=task.task_seed + offset)
+
+
+def check(claims: list[Claim], offset: int = 0) -> Iterator[Outcome]:
+    """Measure the claims one after another.
+
+    Args:
+        claims: what to measure.
+        offset: is added to every seed of every claim.
+    """
     for each in claims:
         begun = time.perf_counter()
         with double_precision():
-            measured = float(each.measure())
+            measured = float(each.measure(offset=offset))
         yield Outcome(each, measured, time.perf_counter() - begun)

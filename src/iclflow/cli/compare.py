@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
+from iclflow.cli.parameters import CONFIG, named, switch
 from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
 
 if TYPE_CHECKING:
     import iclflow.comparison.overlay
@@ -24,16 +24,16 @@ def compare(
     ],
     flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
     weights: Annotated[
-        str | None, Parameter(help="initial weights of the curves in files, to predict their drop times")
+        str | None, named("FILE", "initial weights of the curves in files, to predict their drop times")
     ] = None,
-    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
-    out: Annotated[str, Parameter(help="the figure, .pdf, .png or .svg")] = "comparison.pdf",
-    overwrite: Annotated[bool, Parameter(help="replace an existing figure", negative=())] = False,
-    json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
+    config: Annotated[str | None, CONFIG] = None,
+    out: Annotated[str, named("FILE", "the figure, .pdf, .png or .svg")] = "comparison.pdf",
+    overwrite: Annotated[bool, switch("replace an existing figure")] = False,
+    json: Annotated[bool, switch("print a JSON object")] = False,
 ) -> int:
     """Draw loss curves over theory and over each other, and print how far apart they are.
 
-    Example: iclflow compare attnM_head8_D4_R1_P5000_N32_seed10.txt runs/mine --lr 0.001
+    Example: iclflow compare runs/staircase mine.csv --out comparison.pdf
 
     A run knows its settings. The name of a file of the public code gives most of them, and flags give the rest.
     """
@@ -46,22 +46,35 @@ def compare(
         raise BadInput(f"out: {out!r} must be a file in an existing directory")
     settings = given(flags, None if config is None else Path(config))
     data = settings.pop("data", None)
-    Experiment.from_flat(settings)
-    from iclflow.comparison.curves import read_curves
+    from iclflow.comparison.compare import compare as compare_verb
+    from iclflow.comparison.curves import described, read_curves
     from iclflow.comparison.overlay import lay_over
     from iclflow.data.own import read_own_data
+    from iclflow.results.loading import is_run
+    from iclflow.results.weights import read_weights
 
+    if not all(is_run(curve) for curve in curves):
+        described(settings)
     own = None
     if data is not None:
         task = {name: value for name, value in settings.items() if name in Task.model_fields}
         own, fitted = read_own_data(data, Task(**task) if task else None)
         settings |= {name: getattr(fitted, name) for name in own.sizes}
-    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], weights, own)
+    start = None
+    if weights is not None:
+        read = read_weights(weights)
+        start, settings = read.weights, {"normalize": "none", **settings} if read.public else settings
+    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], start, own)
+    found = compare_verb(curves[0]) if len(curves) == 1 and is_run(curves[0]) else overlaid
+    several = found if isinstance(found, list) else [found]
     drawn = draw(overlaid, picture, overwrite)
     if json:
-        print(json_text.dumps({**overlaid.to_dict(), "figure": out if drawn else None}, indent=1))
+        runs = {} if found is overlaid else {"runs": [one.to_dict() for one in several]}
+        figure = {"figure": out if drawn else None}
+        print(json_text.dumps({**overlaid.to_dict(), **runs, **figure}, indent=1))
     else:
-        print(f"{overlaid}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
+        words = "\n".join(str(one) for one in several)
+        print(f"{words}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
     return 0
 
 

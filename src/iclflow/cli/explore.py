@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput
 
 __all__ = ["explore"]
@@ -15,9 +16,10 @@ __all__ = ["explore"]
 
 def explore(
     directory: Annotated[str | None, Parameter(help="saved runs and sweeps to show as well, read only")] = None,
+    /,
     *,
-    port: Annotated[str, Parameter(help="on 127.0.0.1; 0 takes a free one")] = "8050",
-    browser: Annotated[bool, Parameter(help="open the page")] = True,
+    port: Annotated[str, named("INT", "on 127.0.0.1; 0 takes a free one")] = "8050",
+    browser: Annotated[bool, switch("open the page [default: yes]", off="--no-browser")] = True,
 ) -> None:
     """Explore theory and simulation in a browser, on this machine only.
 

@@ -9,14 +9,15 @@
 | `--init` | standard deviation of an entry; attnS: divided by the square root of the size of the stacked array |
 | `--seed` | seed of the basis, the data and the initial weights |
 
-The random numbers are those of iclflow, their laws are those of the public code.
+The random numbers are those of iclflow, their laws are those of the public code. What runs there without much meaning
+runs here too: `--lr 0`, `--init 0`, `--epoch 1`, a rank above `in_dim`, `--vary_len --icl 0`, an mlp with more outputs.
 """
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from jaxtyping import Float
@@ -24,17 +25,20 @@ from jaxtyping import Float
 from iclflow.config import Task, Training
 from iclflow.errors import BadInput, IclflowError
 from iclflow.experiment import Experiment
-from iclflow.models import MLP, Merged, Model, Separate
+from iclflow.models import MLP, Merged, Model, Separate, Weights
+from iclflow.models.base import KNOWN
+from iclflow.models.parts import empty
 from iclflow.system.atomic import write_file
 
 if TYPE_CHECKING:
-    import iclflow.results.run
+    import iclflow.engines.outcome
 
 __all__ = ["experiment_of", "file_name", "main", "table_of"]
 
 MODELS = ("attnM", "attnS", "mlp")
 Number = int | float
 TELL = 2000  # epochs between two printed losses
+STILL = 1e-300  # a learning rate that moves no weight by a single bit
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,11 +65,11 @@ def number(kind: type[Number], allowed: str, least: Number, most: Number = np.in
 
 def parser() -> Parser:
     """The parser with the flags of the public code."""
-    count, positive = number(int, "a whole number of at least 1", 1), number(float, "a number above 0", 5e-324)
+    count, scale = number(int, "a whole number of at least 1", 1), number(float, "a number of at least 0", 0, 1e308)
     flags = Parser(prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = flags.add_argument
-    add("--epoch", type=number(int, "a whole number of at least 2", 2), default=6001, help="losses to measure")
-    add("--lr", type=positive, default=0.001, help="learning rate")
+    add("--epoch", type=count, default=6001, help="losses to measure")
+    add("--lr", type=scale, default=0.001, help="learning rate")
     add("--seed", type=number(int, "a whole number of at least 0", 0), default=10)
     add("--icl", type=number(float, "a number between 0 and 1", 0, 1), default=1, help="share of in-context tasks")
     add("--trainset_size", type=number(int, "a whole number of at least 2", 2), default=5000)
@@ -80,10 +84,51 @@ def parser() -> Parser:
     add("--softmax", action="store_true")
     add("--rank", "--KQ_dim", type=count, default=1, help="rank of key and query in attnS")
     add("--head_num", type=count, default=1)
-    add("--init", type=positive, default=0.01)
+    add("--init", type=scale, default=0.01)
     add("--show", action="store_true", help="show the loss curve instead of writing it")
     add("--track_value", action="store_true", help="write the value weights beside the loss")
     return flags
+
+
+class AnyRank(Separate):
+    """Separate key and query with more rows than the tokens have entries, which adds heads in all but name."""
+
+    def complaints(self, task: Task) -> Iterator[str]:
+        yield from ()
+
+
+class LastLabelMLP(MLP):
+    r"""The network on the cubic feature, for several outputs: the feature holds the last label, all outputs read it.
+
+    $$\hat y_o = (W_2 W_1 z)_o,\qquad z = \operatorname{vec}\big(\textstyle\sum_n y_{n,O} x_n\, x_q'\big) .$$
+    """
+
+    def complaints(self, task: Task) -> Iterator[str]:
+        yield from ()
+
+    def network(self, weights: Weights, tokens: Any, query: Any, scale: Any) -> Any:
+        dim = query.shape[0]
+        return MLP.network(self, weights, tokens[:, [*range(dim), tokens.shape[1] - 1]], query, scale)
+
+    def theta(self, trained: Weights) -> Any:
+        import jax.numpy as jnp
+
+        of_the_last = MLP.theta(self, trained)
+        others = jnp.zeros((len(of_the_last), len(of_the_last) - 1, *of_the_last.shape[2:]), of_the_last.dtype)
+        return jnp.concatenate([others, of_the_last], axis=1)
+
+    def pull_back(self, trained: Weights, slope: Any) -> Weights:
+        return MLP.pull_back(self, trained, slope[:, -1])
+
+    def linear_twin(self) -> None:
+        return None
+
+    def theory(self, task: Task) -> str | None:
+        return None
+
+
+for own in (AnyRank, LastLabelMLP):
+    del KNOWN[own.kind]  # they belong to this command alone
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:
@@ -94,20 +139,22 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     if args.model == "mlp":
         if args.softmax:
             raise BadInput("softmax: does not go with --model mlp")
-        model = MLP(heads=args.head_num)
+        model = (MLP if args.out_dim == 1 else LastLabelMLP)(heads=args.head_num)
     elif args.model == "attnM":
         model = Merged(heads=args.head_num, softmax=args.softmax)
     else:
-        model = Separate(heads=args.head_num, rank=args.rank, softmax=args.softmax)
+        attention = Separate if args.rank <= args.in_dim else AnyRank
+        model = attention(heads=args.head_num, rank=args.rank, softmax=args.softmax)
     task = Task(
         dim=args.in_dim, out_dim=args.out_dim, context=args.seq_len - 1, icl_fraction=args.icl,
         spectrum="white" if args.white_cov else "linear", prefix_loss=args.vary_len,
         normalize="tokens" if args.vary_len else "none", task_seed=args.seed,
     )  # fmt: skip
     training = Training(
-        samples=args.trainset_size, test_samples=args.testset_size, init=args.init, init_law="public", lr=args.lr,
-        steps=args.epoch - 1, seed=args.seed, dtype="float32" if args.softmax else "float64",
-        **({"records": args.epoch, "spacing": "even"} if args.track_value else {"records": 2}),
+        samples=args.trainset_size, test_samples=args.testset_size, init=args.init or 1.0, init_law="public",
+        lr=args.lr if args.lr > 0 and args.epoch > 1 else STILL, steps=max(args.epoch - 1, 1), seed=args.seed,
+        dtype="float32" if args.softmax else "float64",
+        **({"records": max(args.epoch, 2), "spacing": "even"} if args.track_value else {"records": 2}),
     )  # fmt: skip
     return Experiment(task=task, model=model, training=training)
 
@@ -120,15 +167,17 @@ def file_name(args: argparse.Namespace) -> str:
     return name + icl + ("_value" if args.track_value else "") + ".txt"
 
 
-def table_of(run: "iclflow.results.run.Run", args: argparse.Namespace) -> Float[np.ndarray, "epochs columns"]:
+def table_of(
+    outcome: "iclflow.engines.outcome.Outcome", args: argparse.Namespace
+) -> Float[np.ndarray, "epochs columns"]:
     """One row per epoch: the loss, then the value weights or, with a test set, the in-weight and in-context loss."""
-    columns = [run.loss.values]
+    columns = [outcome.losses[:, 0]]
     if args.testset_size and not args.track_value:
-        columns += [run.loss_iwl.values, run.loss_icl.values]
+        columns += [outcome.losses[:, 2], outcome.losses[:, 1]]
     if args.track_value:
-        last = run.weights["second"][:, 0] if args.model == "mlp" else run.weights["value"][:, :, -1, -1]
-        columns += list(np.asarray(last.values, dtype=float).T)
-    return np.column_stack(columns)
+        name, entry = ("second", (0,)) if args.model == "mlp" else ("value", (..., -1, -1))
+        columns += list(np.stack([np.asarray(weights[name], dtype=float)[entry] for weights in outcome.snapshots]).T)
+    return np.column_stack(columns)[: args.epoch]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -152,11 +201,16 @@ def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) 
     import warnings
 
     warnings.simplefilter("ignore")
-    from iclflow.training.start import run_experiment
+    from iclflow.system.progress import progress_bar
+    from iclflow.training.plan import Plan
+    from iclflow.training.seeds import run_seeds
 
     print(args, "\n", flush=True)
-    run = run_experiment(experiment)
-    table = table_of(run, args)
+    start = None if args.init > 0 else empty(experiment.model, experiment.task)
+    with progress_bar(args.model) as report:
+        plan = Plan(experiment, given=start, with_moments=False, with_stable_step=False)
+        [outcome] = run_seeds(plan, [args.seed], report)
+    table = table_of(outcome, args)
     for epoch in range(0, args.epoch, TELL):
         print(f"Epoch [{epoch}/{args.epoch}], Loss: {table[epoch, 0]:.4f}")
     if args.show:
@@ -166,8 +220,8 @@ def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) 
         keep_former(where, text)
         write_file(where, text)
         print(where)
-    if run.status in ("unstable", "diverged", "failed"):
-        print(f"train.py: {run.status}: {run.summary['runs'][0]['why']}", file=sys.stderr)
+    if outcome.status in ("unstable", "diverged", "failed"):
+        print(f"train.py: {outcome.status}: {outcome.why}", file=sys.stderr)
         return 1
     return 0
 

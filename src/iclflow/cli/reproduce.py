@@ -5,28 +5,33 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput
-from iclflow.paper import NAMES
+from iclflow.paper import BEYOND, NAMES
 
 __all__ = ["reproduce"]
 
 
 def reproduce(
-    *names: Annotated[str, Parameter(help="figures to make (default: all figures and claims of the paper)")],
-    out: Annotated[str, Parameter(help="directory for the results")] = "results",
-    fast: Annotated[bool, Parameter(help="smaller runs, to check that everything works", negative=())] = False,
-    claims: Annotated[bool | None, Parameter(help="measure the claims too (default: if no figure is named)")] = None,
-    workers: Annotated[str | None, Parameter(help="processes (default: one per core)")] = None,
-    list_: Annotated[bool, Parameter(name="--list", help="list the figures", negative=())] = False,
+    *names: Annotated[str, Parameter(help="figures, or beyond for the chapter beyond it (default: all of the paper)")],
+    out: Annotated[str, named("DIR", "directory for the results")] = "results",
+    fast: Annotated[bool, switch("smaller runs, to check that everything works")] = False,
+    claims: Annotated[
+        bool | None, switch("measure the claims too (default: if no figure is named)", off="--no-claims")
+    ] = None,
+    workers: Annotated[str | None, named("INT", "processes (default: one per core)")] = None,
+    list_: Annotated[bool, switch("list the figures", name="--list")] = False,
 ) -> int:
     """Reproduce the paper: figures with theory over every simulation, and the error of each claim.
 
     Example: iclflow reproduce saddle-to-saddle ranks --out results
 
+    `iclflow reproduce beyond` adds the chapter beyond the paper to the same report.
+
     Results are cached: what this version of the program has made is used again, and an interrupted call resumes.
     """
     if list_:
-        print("\n".join(NAMES))
+        print("\n".join((*NAMES, *BEYOND)))
         return 0
     if workers is not None and not (workers.isdigit() and int(workers) > 0):
         raise BadInput(f"workers: {workers!r} must be a whole number of at least 1")

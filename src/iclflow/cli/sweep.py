@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput, IclflowError
 from iclflow.sweeps.workers.signals import Stopped, stopped_by_signals
 
@@ -16,8 +17,9 @@ __all__ = ["app"]
 
 app = App(name="sweep", result_action="return_value")
 
-Workers = Annotated[str | None, Parameter(help="processes on this machine (default: one per core); 0: only this one")]
-Scheduler = Annotated[str | None, Parameter(help="address or scheduler file of a dask cluster that computes instead")]
+Folder = Annotated[str, Parameter(help="directory of a sweep")]
+Workers = Annotated[str | None, named("INT", "processes on this machine (default: one per core); 0: only this one")]
+Scheduler = Annotated[str | None, named("ADDRESS", "address or scheduler file of a dask cluster that computes instead")]
 
 
 @app.default
@@ -25,12 +27,12 @@ def run(
     file: Annotated[str, Parameter(help="the grid, FILE.toml")],
     /,
     *,
-    out: Annotated[str, Parameter(help="directory for the results")],
+    out: Annotated[str, named("DIR", "directory for the results")],
     workers: Workers = None,
     scheduler: Scheduler = None,
-    resume: Annotated[bool, Parameter(help="continue the sweep in --out", negative=())] = False,
-    summary: Annotated[bool, Parameter(help="keep drop times, plateaus and so on, but no curves", negative=())] = False,
-    dry_run: Annotated[bool, Parameter(help="print what would be run, and stop", negative=())] = False,
+    resume: Annotated[bool, switch("continue the sweep in --out")] = False,
+    summary: Annotated[bool, switch("keep drop times, plateaus and so on, but no curves")] = False,
+    dry_run: Annotated[bool, switch("print what would be run, and stop")] = False,
 ) -> int:
     """Run a grid of experiments that survives crashes.
 
@@ -83,7 +85,7 @@ def told_how_to_go_on(again: str) -> Iterator[None]:
 
 
 @app.command
-def status(dir: str, /, *, json: Annotated[bool, Parameter(help="print as JSON", negative=())] = False) -> int:
+def status(dir: Folder, /, *, json: Annotated[bool, switch("print as JSON")] = False) -> int:
     """Print how far a sweep is, also while it is running.
 
     Example: iclflow sweep status sweeps/ranks
@@ -113,10 +115,10 @@ def status(dir: str, /, *, json: Annotated[bool, Parameter(help="print as JSON",
 
 @app.command
 def check(
-    dir: str,
+    dir: Folder,
     /,
     *,
-    repair: Annotated[bool, Parameter(help="run again what is damaged or missing", negative=())] = False,
+    repair: Annotated[bool, switch("run again what is damaged or missing")] = False,
     workers: Workers = None,
     scheduler: Scheduler = None,
 ) -> int:
@@ -141,11 +143,11 @@ def check(
 
 @app.command
 def export(
-    dir: str,
+    dir: Folder,
     /,
     *,
-    csv: Annotated[str | None, Parameter(help="one row per run, without curves")] = None,
-    netcdf: Annotated[str | None, Parameter(help="everything, with named dimensions")] = None,
+    csv: Annotated[str | None, named("FILE.csv", "one row per run, without curves")] = None,
+    netcdf: Annotated[str | None, named("FILE.nc", "everything, with named dimensions")] = None,
 ) -> int:
     """Write the results as a table or as netCDF.
 
@@ -167,16 +169,16 @@ def export(
 
 @app.command
 def figure(
-    dir: str,
+    dir: Folder,
     /,
     *,
-    out: Annotated[str, Parameter(help="file of the figure: .png, .pdf or .svg")],
-    along: Annotated[str | None, Parameter(help="draw a quantity along this axis, instead of curves")] = None,
+    out: Annotated[str, named("FILE", "file of the figure: .png, .pdf or .svg")],
+    along: Annotated[str | None, named("AXIS", "draw a quantity along this axis, instead of curves")] = None,
     quantity: Annotated[
-        str, Parameter(help="final_loss, components, drops, drop_times:K, plateau_losses:K, ..")
+        str, named("NAME", "final_loss, components, drops, drop_times:K, plateau_losses:K, ..")
     ] = "final_loss",
-    where: Annotated[list[str] | None, Parameter(help="AXIS=VALUE, keeps only these runs", negative=())] = None,
-    theory: Annotated[bool, Parameter(help="draw theory over it", negative="--no-theory")] = True,
+    where: Annotated[list[str] | None, named("AXIS=VALUE", "keeps only these runs")] = None,
+    theory: Annotated[bool, switch("draw theory over it [default: yes]", off="--no-theory")] = True,
 ) -> int:
     """Draw loss curves with bands over the seeds, or one quantity along an axis.
 

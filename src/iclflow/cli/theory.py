@@ -2,15 +2,20 @@
 
 import json as json_text
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
+from iclflow.cli.parameters import CONFIG, switch
 from iclflow.config import Training
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+
+if TYPE_CHECKING:
+    from iclflow.theory.landscape import Directions, Landscape
 
 __all__ = ["theory"]
 
@@ -18,17 +23,29 @@ __all__ = ["theory"]
 def theory(
     flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
     *,
-    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
-    json: Annotated[bool, Parameter(help="print a JSON object", negative=())] = False,
+    config: Annotated[str | None, CONFIG] = None,
+    scaling: Annotated[bool, switch("print the scaling laws of power-law spectra")] = False,
+    json: Annotated[bool, switch("print a JSON object")] = False,
 ) -> int:
     """Print plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).
 
     Example: iclflow theory --model separate --heads 5 --init 0.001
+
+    --scaling prints exponents and amplitudes of the loss above its minimum instead, in time, heads and context, for
+    --spectrum power:A and --task-spectrum power:B, and when it has fallen by how much.
+
+    Example: iclflow theory --scaling --dim 1000 --spectrum power:1.5 --init 0.001
     """
     settings = given(flags, None if config is None else Path(config))
     if "data" in settings:
         raise BadInput(f"data: {settings['data']!r} does not go with theory, which knows only the population")
     decay = Training(weight_decay=settings.pop("weight_decay", 0.0)).weight_decay  # a length of training is not needed
+    if scaling:
+        laws = scaling_numbers(Experiment.from_flat(settings))
+        print(json_text.dumps(laws, indent=1) if json else scaling_table(laws))
+        return 0
+    if decay > 0 and "init" not in settings:
+        raise BadInput(f"weight_decay: {decay} needs init, without which there is nothing to decay")
     results = numbers(Experiment.from_flat(settings), "init" in settings, decay)
     print(json_text.dumps(results, indent=1) if json else table(results))
     return 0
@@ -36,12 +53,14 @@ def theory(
 
 def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) -> dict[str, Any]:
     """The predictions as plain numbers, under the names of the JSON object."""
+    from iclflow.comparison.edges import edge_warning, stable_rates
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
     task, model, training = experiment.task, experiment.model, experiment.training
     levels, quadratic = plateau_losses(task), landscape(task)
-    visited = list(range(model.components(task) + 1)) if model.one_by_one else [0, task.dim]
+    most = len(levels) - 1
+    visited = list(range(min(model.components(task), most) + 1)) if model.one_by_one else [0, most]
     d = directions(task)
     results: dict[str, Any] = {
         "model": model.kind,
@@ -51,26 +70,114 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
         "plateau_losses": levels.tolist(),
         "visited": visited,
         "minimum": float(levels[visited[-1]]),
-        "escape_rate": float(d.drive.max()) if model.one_by_one else escape_rate(quadratic),
+        "escape_rate": top_drive(d, quadratic) if model.one_by_one else escape_rate(quadratic),
     }
+    if model.theory(task) == "depth":
+        from iclflow.theory.depth import lowest_loss
+
+        settings = model.model_dump()
+        results["minimum"] = lowest_loss(task, settings["layers"], settings["looped"])
+    beta = training.beta if training.optimizer == "momentum" else 0.0
+    rates = stable_rates(task, model, beta) if training.optimizer in ("sgd", "momentum") else None
+    if rates is not None:
+        results["stable_lr"] = [float(rate) if np.isfinite(rate) else None for rate in rates]
+    if training.lr is not None and rates is not None:
+        results["edge"] = edge_warning(task, model, training.lr, beta)
+    if task.tasks is not None:
+        from iclflow.theory.task_sets import odd_drive, task_set_levels
+
+        results |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
     if with_init and model.theory(task) is not None:
         from iclflow.comparison.prediction import predict
 
         predicted = predict(
-            task, model, init=training.init, init_law=training.init_law, seed=training.seed, weight_decay=weight_decay
-        )
+            task, model, init=training.init, init_law=training.init_law, seed=training.seed, weight_decay=weight_decay,
+            optimizer=training.optimizer, beta=training.beta, muon=training.muon, lr=training.lr, batch=training.batch,
+            freeze_vectors=training.freeze_vectors,
+        )  # fmt: skip
         first = next(iter(predicted.drop_times.tolist()), None)
-        if not model.one_by_one and weight_decay == 0:
+        if not model.one_by_one and weight_decay == 0 and training.optimizer == "sgd":
             first = escape_time(quadratic, training.init)
         results |= {
+            "clock": "t/tau" if training.optimizer in ("sgd", "momentum") else "learning rate x step",
             "escape_time": first,
             "drop_times": predicted.drop_times.tolist(),
-            "heads": predicted.heads.tolist(),
-            "directions": [int(i) + 1 for i in predicted.directions],
+            "drop_intervals": predicted.drop_intervals.tolist(),
+            "reliable": predicted.reliable,
+            "notes": list(predicted.notes),
+            "heads": [int(i + (i >= 0)) for i in predicted.heads],  # from 1; -1: all at once
+            "head_shares": [None if np.isnan(share) else share for share in predicted.head_shares.tolist()],
+            "levels": predicted.levels.tolist(),
+            "directions": [int(i + (i >= 0)) for i in predicted.directions],
             "never": [i + 1 for i in predicted.never],
+            "floors": predicted.floors.tolist(),
             "decayed_losses": predicted.levels.tolist() if weight_decay > 0 else None,
         }
     return results
+
+
+SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the loss that can be saved, whose times the scaling laws are asked for
+
+
+def scaling_numbers(experiment: Experiment) -> dict[str, Any]:
+    """The scaling laws, and when the excess loss of the scalar equations has fallen to a share of its start."""
+    from iclflow.theory.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
+
+    task, init = experiment.task, experiment.training.init
+    laws, modes = scaling_laws(task), scalar_modes(task)
+    names = ("separate", "merged", "components", "context")
+    slow = float(modes.drive.min())
+    course = {
+        "separate": lambda t: separate_excess(modes, init, t),
+        "merged": lambda t: merged_excess(modes, init**2, t),
+    }
+    ends = {"separate": 3 / (slow * init), "merged": 30 / slow}
+    start = 1e-3 / float(modes.drive.max())
+    times = {}
+    for name, excess in course.items():
+        grid = np.geomspace(start, ends[name], 400)
+        share = excess(grid) / modes.saved.sum()
+        times[name] = [float(np.interp(-np.log(x), -np.log(np.maximum(share, 1e-300)), grid)) for x in SHARES]
+    return {
+        "dim": task.dim,
+        "a": laws.a,
+        "b": laws.b,
+        "init": init,
+        "saved": float(modes.saved.sum()),
+        "minimum": modes.minimum,
+        "laws": {
+            name: {"exponent": getattr(laws, name).exponent, "amplitude": getattr(laws, name).amplitude}
+            for name in names
+        },
+        "shares": list(SHARES),
+        "times": times,
+    }
+
+
+def scaling_table(results: dict[str, Any]) -> str:
+    """The same as a table."""
+    laws = results["laws"]
+    variable = {"separate": "init x t/tau", "merged": "t/tau", "components": "heads x rank", "context": "context N"}
+    lines = [
+        f"spectrum d^-{results['a']:g}, tasks d^-{results['b']:g}, D = {results['dim']}:"
+        f" loss above its minimum = amplitude x variable^exponent",
+        "  law          variable        exponent   amplitude",
+    ]
+    for name, text in variable.items():
+        lines.append(f"  {name:<12s} {text:<14s} {laws[name]['exponent']:9.5f} {laws[name]['amplitude']:11.5g}")
+    lines.append(
+        f"  t/tau until a share of {results['saved']:.5g} is left, if every direction has a head of size"
+        f" {results['init']:g}:"
+    )
+    lines.append("  share     separate       merged")
+    for share, separate, merged in zip(results["shares"], *results["times"].values(), strict=True):
+        lines.append(f"  {share:<6g} {separate:11.4g} {merged:12.4g}")
+    return "\n".join(lines)
+
+
+def top_drive(d: "Directions", quadratic: "Landscape") -> float:
+    """The largest force on a head with small weights; where directions are oblique it lies between them."""
+    return float(d.drive.max() if d.commuting else np.sqrt(d.outputs) * np.linalg.norm(quadratic.cross, 2))
 
 
 def table(results: dict[str, Any]) -> str:
@@ -79,19 +186,55 @@ def table(results: dict[str, Any]) -> str:
     lines = [
         f"{results['model']}: minimum {results['minimum']:.6f}, escape rate {results['escape_rate']:.5g} per t/tau"
     ]
-    lines.append("  m   eigenvalue   drive g     loss L(M_m)")
+    tests = results.get("test_losses")
+    header = (
+        "  m   eigenvalue   drive g     loss L(M_m)"
+        if tests is None
+        else "  m   drive g     loss L(M_m)    on new tasks"
+    )
+    lines.append(header)
     levels = results["plateau_losses"]
     for m, level in enumerate(levels):
-        row = "" if m == 0 else f"{results['eigenvalues'][m - 1]:10.5f} {results['drive'][m - 1]:10.3e}"
-        lines.append(f"  {m:<3d} {row:<21s} {level:14.8f}{'' if m in visited else '   (not visited)'}")
+        drive, unseen = "" if m == 0 else f"{results['drive'][m - 1]:10.3e}", "" if m in visited else "   (not visited)"
+        if tests is not None:  # the directions of K tasks are not eigenvectors of the tokens
+            lines.append(f"  {m:<3d} {drive:<10s} {level:14.8f} {tests[m]:14.8f}{unseen}")
+            continue
+        row = "" if m == 0 else f"{results['eigenvalues'][m - 1]:10.5f} {drive}"
+        lines.append(f"  {m:<3d} {row:<21s} {level:14.8f}{unseen}")
+    if results.get("odd_drive"):
+        lines.append(
+            f"  odd task moments drive the vector blocks {results['odd_drive']:.2g} as hard as the label blocks;"
+            " mirror_tasks removes them"
+        )
     if "drop_times" in results:
         first = "none" if results["escape_time"] is None else f"{results['escape_time']:.5g}"
-        lines.append(f"  escape time {first}; predicted drops at t/tau:")
-        for number, (time, head) in enumerate(zip(results["drop_times"], results["heads"], strict=True), 1):
-            lines.append(f"    {number}: {time:.6g}" + ("" if head < 0 else f"   (head {head})"))
+        lines.append(f"  escape time {first}; predicted drops at {results['clock']}:")
+        names = ("drop_times", "drop_intervals", "heads", "directions", "head_shares")
+        for number, (time, (low, high), *who) in enumerate(zip(*(results[name] for name in names), strict=True), 1):
+            lines.append(f"    {number}: {time:.6g}   (95 %: {low:.6g} to {high:.6g})" + learner(*who))
+        lines += [f"  {note}" for note in results["notes"]]
+        if not results["reliable"]:
+            lines.append("  This forecast is not reliable.")
+    if results.get("stable_lr"):
+        rates = ["any" if rate is None else f"{rate:.4g}" for rate in results["stable_lr"]]
+        lines.append(f"  largest stable lr on each plateau: {', '.join(rates)}")
+    if results.get("edge"):
+        lines.append(f"  {results['edge']}")
     if results.get("never"):
         lines.append(f"  never learned with this weight decay: components {', '.join(map(str, results['never']))}")
+    if results.get("floors"):
+        floors = ", ".join(f"{floor:.3g}" for floor in results["floors"])
+        lines.append(f"  minibatches keep the loss above the levels by: {floors}")
     if results.get("decayed_losses"):
         levels = ", ".join(f"{level:.6f}" for level in results["decayed_losses"])
         lines.append(f"  losses on the way with this weight decay: {levels}")
     return "\n".join(lines)
+
+
+def learner(head: int, direction: int, share: float | None) -> str:
+    """Which head learns which component, counted from 1, and how sure that is."""
+    if head < 0:
+        return ""
+    from iclflow.comparison.notebook import confidence
+
+    return f"   head {head} learns component {direction}{confidence(share)}"

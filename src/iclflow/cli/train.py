@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
+from iclflow.cli.parameters import CONFIG, named, switch
 from iclflow.errors import BadInput
 from iclflow.results.writing import default_directory, refuse_existing
+from iclflow.system.progress import Report, has_bar, plain_lines
 from iclflow.training.inputs import inputs_from_flat
 
 if TYPE_CHECKING:
@@ -25,16 +27,14 @@ FAILED = ("unstable", "diverged", "failed")
 def train(
     flags: Annotated[Flags, Parameter(name="*")] = Flags(),  # noqa: B008
     *,
-    weights: Annotated[str | None, Parameter(help="initial weights, FILE.safetensors or .npz, or FILE:PREFIX")] = None,
-    config: Annotated[str | None, Parameter(help="a TOML file with the same names; flags override it")] = None,
-    out: Annotated[str | None, Parameter(help="directory of the run (default: runs/MODEL-HASH)")] = None,
-    overwrite: Annotated[bool, Parameter(help="replace an existing run", negative=())] = False,
-    save_weights: Annotated[
-        bool, Parameter(help="keep the weights along training, not only first and last", negative=())
-    ] = False,
-    resume: Annotated[str | None, Parameter(help="continue the run in DIR; give --steps or --time as well")] = None,
-    figure: Annotated[bool, Parameter(help="draw the loss curve into the run's directory")] = True,
-    json: Annotated[bool, Parameter(help="print the summary as JSON", negative=())] = False,
+    weights: Annotated[str | None, named("FILE", "initial weights, .safetensors or .npz, or FILE:PREFIX")] = None,
+    config: Annotated[str | None, CONFIG] = None,
+    out: Annotated[str | None, named("DIR", "directory of the run [default: runs/MODEL-HASH]")] = None,
+    overwrite: Annotated[bool, switch("replace an existing run")] = False,
+    save_weights: Annotated[bool, switch("keep the weights along training, not only first and last")] = False,
+    resume: Annotated[str | None, named("DIR", "continue the run in DIR; give --steps or --time as well")] = None,
+    figure: Annotated[bool, switch("draw the loss curve as well [default: yes]", off="--no-figure")] = True,
+    json: Annotated[bool, switch("print the summary as JSON")] = False,
 ) -> int:
     """Train a model and save the run.
 
@@ -63,12 +63,20 @@ def started(
     """A new run and its directory. Everything that can be refused is refused before JAX is loaded."""
     inputs = inputs_from_flat(settings, weights)
     where = default_directory(inputs.experiment) if out is None else Path(out)
-    refuse_existing(where, overwrite)
+    refuse_existing(where, overwrite, "--overwrite")
     from iclflow.training.start import run_experiment
 
-    run = run_experiment(*inputs)
+    run = run_experiment(*inputs, progress=words_on_the_way())
     (run if save_weights else run.first_and_last()).save(where, overwrite)
     return run, where
+
+
+def words_on_the_way() -> Report | None:
+    """A bar on a terminal; elsewhere a line every ten seconds, so that no run takes minutes without a word."""
+    if has_bar():
+        return None
+    lines = plain_lines(at_the_end=False)
+    return lambda share, words: lines(share, f"{share:.0%} of the time allowed: {words}")
 
 
 def resumed(
@@ -76,6 +84,8 @@ def resumed(
 ) -> tuple["iclflow.results.run.Run", Path]:
     """A saved run that is continued, and its directory, which is the old one or `out`."""
     more = {name: settings.pop(name) for name in ("steps", "time", "data") if name in settings}
+    if ":" in str(settings.get("model")):  # a class of your own: it is imported by now, so that the run finds it
+        settings.pop("model")
     if settings or weights is not None:
         extra = next(iter(settings), "weights")
         raise BadInput(f"{extra}: a resumed run keeps its settings; only steps, time and data can be given")
@@ -89,7 +99,7 @@ def resumed(
                 raise BadInput(f"{name}: {more[name]!r} must be greater than 0")
     where = Path(source if out is None else out)
     if out is not None:
-        refuse_existing(where, overwrite)
+        refuse_existing(where, overwrite, "--overwrite")
     from iclflow.training import resume as resume_run
 
     run = resume_run(source, **more)
@@ -127,6 +137,14 @@ def report(
     numbers = ", ".join("nan" if x is None else f"{x:.4g}" for x in ends[:8]) + (", .." if len(ends) > 8 else "")
     why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")
     status = run.status if run.status == "ok" else f"{run.status} ({why})"
-    way = f"{run.summary['steps_done']} steps of {run.summary['engine']}, {run.summary['seconds']:.2f} s"
+    way = f"{way_of(run)}, {run.summary['seconds']:.2f} s"
     drawn = "" if figure is None else f"   (figure: {figure})"
     print(f"{where}: {status}; loss {first:.4g} -> {numbers} {outcome}; {way}{drawn}")
+
+
+def way_of(run: "iclflow.results.run.Run") -> str:
+    """The steps that were taken; of the flow those of its solver, of which only some are kept."""
+    solver = [one["solver_steps"] for one in run.summary["runs"] if "solver_steps" in one]
+    if solver:
+        return f"{max(solver)} solver steps of the flow"
+    return f"{run.summary['steps_done']} steps of {run.summary['engine']}"

@@ -6,10 +6,9 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from iclflow.claims import every_claim
 from iclflow.claims.registry import Claim, Outcome, check
+from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput
 from iclflow.system.atomic import write_file
 from iclflow.system.progress import progress_bar
@@ -19,10 +18,11 @@ __all__ = ["verify"]
 
 def verify(
     *,
-    only: Annotated[list[str] | None, Parameter(help="measure only these claims (ids, or the start of one)")] = None,
-    quick: Annotated[bool, Parameter(help="only the claims that take a second or two", negative=())] = False,
-    list_: Annotated[bool, Parameter(name="--list", help="list the claims without measuring", negative=())] = False,
-    json: Annotated[str | None, Parameter(help="also write the outcomes to FILE")] = None,
+    only: Annotated[list[str] | None, named("ID..", "measure only these claims (ids, or the start of one)")] = None,
+    quick: Annotated[bool, switch("only the claims that take a second or two")] = False,
+    list_: Annotated[bool, switch("list the claims without measuring", name="--list")] = False,
+    offset: Annotated[int, named("INT", "add this to every seed: a claim is about any seeds")] = 0,
+    json: Annotated[str | None, named("FILE", "also write the outcomes to FILE")] = None,
 ) -> int:
     """Measure every claim of the paper, and ours beyond it, against its bound.
 
@@ -30,6 +30,8 @@ def verify(
     """
     if json is not None and not Path(json).resolve().parent.is_dir():
         raise BadInput(f"json: {json!r} must be a file in an existing directory")
+    if offset < 0:
+        raise BadInput(f"offset: {offset} must be at least 0")
     claims = selected(every_claim(), only, quick)
     if list_:
         for c in claims:
@@ -40,7 +42,7 @@ def verify(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with progress_bar("verify") as report:
-            for number, outcome in enumerate(check(claims), 1):
+            for number, outcome in enumerate(check(claims, offset), 1):
                 outcomes.append(outcome)
                 print(line(outcome), flush=True)
                 report(number / len(claims), f"{number} of {len(claims)}")
@@ -49,7 +51,7 @@ def verify(
     if failed:
         print(f"failed: {', '.join(failed)}")
     if json is not None:
-        results = {"claims": [o.to_dict() for o in outcomes]}
+        results = {"offset": offset, "claims": [o.to_dict() for o in outcomes]}
         write_file(Path(json), json_text.dumps(results, indent=1) + "\n")
     return 1 if failed else 0
 

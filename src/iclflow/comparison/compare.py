@@ -8,13 +8,16 @@ import numpy as np
 
 from iclflow.comparison.comparing import Comparison, compare_one
 from iclflow.comparison.curves import Curve, array_curve, from_run, read_curves
+from iclflow.comparison.levels import LevelComparison, compare_levels
 from iclflow.comparison.overlay import Overlay, lay_over
 from iclflow.config import Task
 from iclflow.data.own import read_own_data
-from iclflow.errors import BadInput
+from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Model
+from iclflow.models.base import check_order
 from iclflow.results.loading import is_run, load_run
 from iclflow.results.run import Run
+from iclflow.results.weights import fitted, read_weights
 
 __all__ = ["compare"]
 
@@ -29,7 +32,7 @@ def compare(
     lr: float | None = None,
     time: Any = None,
     source: str | None = None,
-) -> Comparison | list[Comparison] | Overlay:
+) -> Comparison | LevelComparison | list[Comparison | LevelComparison] | Overlay:
     """Compare training curves with theory, and with each other.
 
     Args:
@@ -37,23 +40,26 @@ def compare(
             of losses, or a list of these.
         task: what a file or array was trained on; a run brings its own.
         model: what was trained there.
-        weights: its initial weights, named arrays or `FILE[:PREFIX]`: theory then predicts the whole curve.
+        weights: its initial weights, named arrays or tensors (a `state_dict`), or `FILE[:PREFIX]`: theory then predicts
+            the whole curve.
         data: the sequences it was trained on, an array or an `.npz` file: theory then uses their moments.
         lr: its learning rate, which puts steps on the clock t/tau.
         time: t/tau of every loss of an array.
         source: of a run, whose moments theory uses: `population` or `sample` (the default if it has one).
 
     Returns:
-        A `Comparison` of one run (a list if it has several seeds), or an `Overlay` of anything else.
+        A `Comparison` of one run (a list if it has several seeds), or an `Overlay` of anything else. Where theory
+        predicts no curve (a model of your own, softmax, Adam), a `LevelComparison` with the levels of linear attention.
 
     Raises:
-        BadInput: if theory does not cover the run, or if a file or array cannot be read as a curve.
+        BadInput: if not even the levels are known, or if a file or array cannot be read as a curve.
 
     >>> import iclflow as icl
     >>> run = icl.train(icl.Task(dim=2), icl.Merged(heads=2), init=0.01)
     >>> icl.compare(run).mean_gap < 1e-3
     True
     """
+    check_order(task, model)
     if isinstance(subject, str | Path) and is_run(subject):
         subject = load_run(subject)
     if isinstance(subject, Run):
@@ -61,17 +67,32 @@ def compare(
             if value is not None:
                 raise BadInput(f"{name}: a run brings its own")
         if "seed" in subject.curves.dims:
-            return [compare_one(subject.select(seed), source) for seed in subject.seeds]
-        return compare_one(subject, source)
+            return [curve_or_levels(subject.select(seed), source) for seed in subject.seeds]
+        return curve_or_levels(subject, source)
     if source is not None:
         raise BadInput("source: chooses the moments of a run; give data for a curve from elsewhere")
     own = None
     if data is not None:
         own, task = read_own_data(data, task)
+    start = None
+    if weights is not None:
+        given = read_weights(weights)
+        start = given.weights
+        model, task = fitted(given, model, task)
     settings = explicit_settings(task, model, lr)
     several = list(subject) if isinstance(subject, list | tuple) and not is_losses(subject) else [subject]
     curves = [curve for number, one in enumerate(several, 1) for curve in curves_of(one, settings, time, number)]
-    return lay_over(curves, weights, own)
+    return lay_over(curves, start, own)
+
+
+def curve_or_levels(run: Run, source: str | None) -> Comparison | LevelComparison:
+    """The run beside its predicted curve, or beside the levels where there is none."""
+    if not np.isfinite(run.loss.values).any():
+        raise BadInput(f"subject: a run without a finite loss cannot be compared; it ended as {run.status}")
+    try:
+        return compare_one(run, source)
+    except NoTheory as why:
+        return compare_levels(run, source, why)
 
 
 def is_losses(subject: Sequence[Any]) -> bool:

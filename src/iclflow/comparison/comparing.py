@@ -10,19 +10,32 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from iclflow.comparison.batches import sample_draws
 from iclflow.comparison.gains import gains, head_shares
-from iclflow.comparison.plateaus import find_plateaus
+from iclflow.comparison.plateaus import find_plateaus, smoothed
 from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import sample_landscape
-from iclflow.errors import BadInput
+from iclflow.comparison.sample import sample_landscape, sequences_of
+from iclflow.errors import BadInput, NoTheory
+from iclflow.models import Weights
 from iclflow.results.run import Run
 
-__all__ = ["Comparison", "Drop", "Plateau", "compare_one"]
+__all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
+
+ENDS = 3  # averaged points at the end of a noisy curve that are left out
+FEWEST = 100  # steps after the last drop that show a floor
+
+
+def counted(index: int | None) -> int | None:
+    """An index from 0 as a number from 1; `None` and -1, which stands for all at once, stay as they are."""
+    return index if index is None or index < 0 else index + 1
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A predicted drop and the observed one; observed values are `None` if the run did not reach the drop."""
+    """A predicted drop and the observed one; observed values are `None` if the run did not reach the drop.
+
+    Heads and directions are indices, from 0; printed and in JSON they count from 1. -1 stands for all at once.
+    """
 
     predicted_time: float
     observed_time: float | None
@@ -31,6 +44,13 @@ class Drop:
     observed_head: int | None
     direction: int
     observed_direction: int | None
+    low: float = float("nan")  # the forecast's own 95 % interval
+    high: float = float("nan")
+
+    def numbers(self) -> dict[str, int | None]:
+        """Heads and directions as they are printed, counted from 1."""
+        names = ("predicted_head", "direction", "observed_head", "observed_direction")
+        return {name: counted(getattr(self, name)) for name in names}
 
     @property
     def error(self) -> float | None:
@@ -38,6 +58,13 @@ class Drop:
         if not self.observed_time:
             return None
         return abs(self.predicted_time - self.observed_time) / self.observed_time
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the observed time lies in the interval; `None` if there is no such time or no interval."""
+        if not self.observed_time or not self.low <= self.high:
+            return None
+        return self.low <= self.observed_time <= self.high
 
 
 @dataclass(frozen=True)
@@ -52,6 +79,15 @@ class Plateau:
 
 
 @dataclass(frozen=True)
+class Floor:
+    """How far minibatches keep the loss above its lowest level, from well after the last drop on."""
+
+    expected: float
+    observed: float
+    error: float  # of the observed mean
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """One run and its prediction; gaps are relative to the predicted loss before the first drop."""
 
@@ -62,15 +98,29 @@ class Comparison:
     plateaus: tuple[Plateau, ...]
     prediction: Prediction
     source: str  # whose moments theory used, population or sample
+    time: Float[np.ndarray, " T"]  # the run itself
+    loss: Float[np.ndarray, " T"]
+    window: int = 1  # how many steps were averaged, because minibatches make the loss noisy
+    floor: Floor | None = None  # of minibatches, if the run goes on well beyond its last drop
+
+    @property
+    def averaged(self) -> str:
+        """What was done to the noise of minibatches."""
+        return "" if self.window == 1 else f" (of a falling fit to means over {self.window} steps)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves, ready for JSON."""
-        drops = [{**asdict(drop), "error": drop.error} for drop in self.drops]
+        extra = lambda drop: {**drop.numbers(), "error": drop.error, "inside": drop.inside}
+        drops = [{**asdict(drop), **extra(drop)} for drop in self.drops]
         return {
             "seed": self.seed,
             "source": self.source,
-            "largest_gap": self.largest_gap,
-            "mean_gap": self.mean_gap,
+            "largest_gap": None if np.isnan(self.largest_gap) else self.largest_gap,  # no theory of the times
+            "mean_gap": None if np.isnan(self.mean_gap) else self.mean_gap,
+            "window": self.window,
+            "floor": None if self.floor is None else asdict(self.floor),
+            "reliable": self.prediction.reliable,
+            "notes": list(self.prediction.notes),
             "drops": drops,
             "plateaus": [asdict(plateau) for plateau in self.plateaus],
         }
@@ -78,40 +128,87 @@ class Comparison:
     def __str__(self) -> str:
         lines = [
             f"seed {self.seed}: theory from the {self.source}'s moments;"
-            f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}",
-            "  drop   predicted t/tau   observed   error   head, direction (predicted; observed)",
+            f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}{self.averaged}",
+            *(f"  {note}" for note in self.prediction.notes),
+            "  drop   predicted t/tau (95 % interval)     observed   error  inside   head, direction (predicted;"
+            " observed)",
         ]
         for number, d in enumerate(self.drops, 1):
             observed = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
-            pairs = (d.predicted_head, d.direction), (d.observed_head, d.observed_direction)
+            head, direction, *observed_pair = d.numbers().values()
+            pairs = (head, direction), observed_pair
             heads = "; ".join(", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in pairs)
-            lines.append(f"  {number:4d} {d.predicted_time:17.2f}  {observed}   {heads}")
+            inside = {True: "yes", False: "no", None: "-"}[d.inside]
+            interval = f"{d.predicted_time:.2f} ({d.low:.2f} to {d.high:.2f})"
+            lines.append(f"  {number:4d}   {interval:34s} {observed}   {inside:6s} {heads}")
         lines.append("  plateau   observed   predicted      start     length   predicted length")
         for number, p in enumerate(self.plateaus, 1):
             length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
             levels = f"{p.observed_level:10.5f} {p.predicted_level:11.5f}"
             lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f} {length:>18}")
+        if self.floor is not None:
+            f = self.floor
+            lines.append(
+                f"  floor above the last level: expected {f.expected:.3g}, observed {f.observed:.3g} +- {f.error:.2g}"
+            )
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Run and theory in a picture, drops and plateaus in tables, for notebooks."""
+        from iclflow.comparison.notebook import comparison_card
+
+        return comparison_card(self)
 
 
 def compare_one(run: Run, source: str | None) -> Comparison:
     """Compare the run of a single seed with theory."""
-    exact = run.experiment.population or run.task.icl_fraction < 1 or run.training.weight_decay > 0
+    exact = run.experiment.population or run.task.icl_fraction < 1
     source = source or ("population" if exact else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
-    if run.training.optimizer != "sgd":
-        raise BadInput(f"optimizer: {run.training.optimizer!r} has no theory; plain gradient descent has")
     sample = sample_landscape(run) if source == "sample" else None
-    decay = run.training.weight_decay
-    prediction = predict(run.task, run.model, weights=run.initial_weights, sample=sample, weight_decay=decay)
+    training, task = run.training, run.task
+    if task.tasks is not None and training.freeze_vectors:
+        task = task.replace(mirror_tasks=True)  # the same label blocks, and nothing else is trained
+    stepped = training.optimizer in ("sgd", "momentum", "muon")  # by descent, which has an lr, or by the flow
+    lr = training.lr or run.summary["runs"][0].get("lr") if stepped or training.batch is not None else None
+    cut = training.batch is not None and not run.experiment.population and run.model.theory(task) is not None
+    prediction = predict(
+        task, run.model, weights=run.initial_weights, sample=sample,
+        weight_decay=training.weight_decay, optimizer=training.optimizer, beta=training.beta, muon=training.muon, lr=lr,
+        batch=training.batch, freeze_vectors=training.freeze_vectors,
+        draws=sample_draws(sequences_of(run), run.model.normalize(task) == "tokens") if cut else None,
+    )  # fmt: skip
+    if len(prediction.levels) > 1 and not len(prediction.drop_times):
+        raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
     time, loss = run.time.values, run.loss.values
     finite = np.isfinite(loss)
-    time, loss = time[finite], loss[finite]
+    time, loss, window = time[finite], loss[finite], 1
+    plateaus = tuple(observed_plateaus(time, loss, prediction))  # of the raw curve, whose noise says what is a drop
+    floor = observed_floor(time, loss, prediction)
+    if run.training.batch is not None and len(time) > 2:
+        time, loss, window = smoothed(time, loss)
+        if window > 1 and len(time) > 4 * ENDS:  # at its end a falling fit follows single points
+            time, loss = time[:-ENDS], loss[:-ENDS]
     largest, mean = gaps(time, loss, prediction)
     drops = tuple(observed_drops(run, time, loss, prediction))
-    plateaus = tuple(observed_plateaus(time, loss, prediction))
-    return Comparison(run.seeds[0], largest, mean, drops, plateaus, prediction, source)
+    return Comparison(run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor)
+
+
+def observed_floor(
+    time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction
+) -> Floor | None:
+    """The mean loss above the lowest level from well after the last drop on, beside the one that theory expects."""
+    if not len(prediction.floors) or not len(prediction.drop_times):
+        return None
+    after = time > 1.25 * prediction.drop_times[-1]
+    if after.sum() < FEWEST:
+        return None
+    lowest = float(prediction.levels[-1] - prediction.floors[-1])
+    expected = float(np.mean(prediction.loss(time[after]))) - lowest
+    return Floor(expected, float(loss[after].mean()) - lowest, float(loss[after].std() / np.sqrt(after.sum())))
 
 
 def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction) -> tuple[float, float]:
@@ -141,9 +238,9 @@ def observed_drops(
     """Every predicted drop with the time, head and direction observed in the run."""
     middles = (prediction.levels[:-1] + prediction.levels[1:]) / 2
     drops = []
-    for number, middle in enumerate(middles.tolist()):
+    for number, middle in enumerate(middles.tolist()[: len(prediction.drop_times)]):
         when = crossing(time, loss, middle)
-        step = None if when is None else int(np.searchsorted(time, when))
+        step = None if when is None else int(np.searchsorted(run.time.values, when))
         direction = int(prediction.directions[number])
         drops.append(
             Drop(
@@ -151,33 +248,51 @@ def observed_drops(
                 observed_time=when,
                 observed_step=step,
                 predicted_head=int(prediction.heads[number]),
-                observed_head=None if when is None else carrying_head(run, direction),
+                observed_head=None if when is None else carrying_head(run, direction, when, number, prediction),
                 direction=direction,
                 observed_direction=None if when is None else grown_direction(run, when, number, prediction),
+                low=float(prediction.drop_intervals[number, 0]),
+                high=float(prediction.drop_intervals[number, 1]),
             )
         )
     return drops
 
 
-def carrying_head(run: Run, direction: int) -> int | None:
-    """The head with the largest share of a direction at the end; `None` if the drop has no direction of its own."""
+def carrying_head(run: Run, direction: int, when: float, number: int, prediction: Prediction) -> int | None:
+    """The head with the largest share of a direction at the end; `None` if the drop has no direction of its own.
+
+    Where a direction is learned more than once, it is the head whose share grew most across the drop.
+    """
     if direction < 0 or run.experiment.data is not None:
         return None
-    return int(np.argmax(head_shares(run.model, run.final_weights, run.task)[:, direction]))
+    if np.sum(prediction.directions == direction) == 1:
+        return int(np.argmax(head_shares(run.model, run.final_weights, run.task)[:, direction]))
+    first, last = around(run, when, number, prediction)
+    growth = head_shares(run.model, last, run.task) - head_shares(run.model, first, run.task)
+    return int(np.argmax(np.abs(growth).sum(axis=1)))
 
 
 def grown_direction(run: Run, when: float, number: int, prediction: Prediction) -> int | None:
     """The eigen-direction whose gain grew most across a drop, judged by the recorded weights on both sides of it."""
     if prediction.directions[number] < 0 or run.experiment.data is not None:
         return None
+    first, last = around(run, when, number, prediction)
+    if not run.model.linear:  # shares of heads are all that there is
+        growth = head_shares(run.model, last, run.task) - head_shares(run.model, first, run.task)
+        return int(np.argmax(growth[np.argmax(np.abs(growth).sum(axis=1))]))
+    growth = gains(run.model, last, run.task) - gains(run.model, first, run.task)
+    return int(np.argmax(growth)) if growth.any() else None
+
+
+def around(run: Run, when: float, number: int, prediction: Prediction) -> tuple[Weights, Weights]:
+    """The recorded weights on the plateaus before and after a drop."""
     times = run.weights["time"].values
     drops = prediction.drop_times
     before = (drops[number - 1] + when) / 2 if number else when / 2
     after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]
-    first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
     snapshots = list(run.snapshots())
-    growth = gains(run.model, snapshots[last], run.task) - gains(run.model, snapshots[first], run.task)
-    return int(np.argmax(growth)) if first < last else None
+    first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
+    return snapshots[first], snapshots[last]
 
 
 def observed_plateaus(

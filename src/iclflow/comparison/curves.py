@@ -20,9 +20,10 @@ from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.results.loading import load_run
 from iclflow.results.run import Run
+from iclflow.system.arrays import as_array
 from iclflow.units import clock_rate
 
-__all__ = ["Curve", "read_curves"]
+__all__ = ["Curve", "described", "read_curves"]
 
 LARGEST = 512 * 2**20  # bytes
 NAMES = {"attnM": "merged", "attnS": "separate", "mlp": "mlp"}
@@ -70,15 +71,15 @@ def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
 
 def from_run(run: Run, name: str) -> Curve:
     """The loss curve of a run of one seed; the flow has times but no steps."""
-    steps = run.curves["step"].values.astype(float) if run.summary["engine"] != "flow" else None
+    steps = run.curves["step"].values.astype(float) if not run.by_flow else None
     return Curve(name, run.loss.values, steps, run.time.values, run, run.config)
 
 
 def array_curve(losses: Any, time: Any, settings: dict[str, Any], name: str) -> Curve:
     """A curve from an array of losses, on the times that come with it or on its steps."""
     try:
-        loss = np.asarray(losses, dtype=float)
-        axis = None if time is None else np.asarray(time, dtype=float)
+        loss = np.asarray(as_array(losses), dtype=float)
+        axis = None if time is None else np.asarray(as_array(time), dtype=float)
     except (TypeError, ValueError):
         raise BadInput(f"subject: {type(losses).__name__} must be a run, a directory, a file or an array") from None
     if loss.ndim != 1 or len(loss) < 2 or not np.isfinite(loss).all():
@@ -106,9 +107,17 @@ def told_by_name(name: str) -> dict[str, Any]:
     return {**settings, "rank": int(rank)} if model == "attnS" else settings
 
 
+def described(settings: dict[str, Any]) -> Experiment:
+    """The experiment behind a curve from elsewhere; what only a new run would need is filled in."""
+    try:
+        return Experiment.from_flat(settings)
+    except BadInput:
+        return Experiment.from_flat({"samples": 2, "steps": 1, "lr": 1.0, **settings})
+
+
 def clock(settings: dict[str, Any]) -> float:
     """The time t/tau that passes in one step."""
-    experiment = Experiment.from_flat(settings)
+    experiment = described(settings)
     assert experiment.training.lr is not None
     return clock_rate(experiment.task, experiment.model) * experiment.training.lr
 

@@ -11,12 +11,12 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.features import Blocks
 from iclflow.models import Model, Weights
-from iclflow.models.reduced import Reduced, coefficients, effective_matrix
+from iclflow.models.reduced import Reduced, coefficients, effective_matrix, head_matrices
 from iclflow.theory.algorithm import gain_matrix
 from iclflow.theory.landscape import Directions, directions
 from iclflow.units import to_paper_weights
 
-__all__ = ["along", "gains", "head_shares", "paper_reduced", "paper_weights"]
+__all__ = ["along", "gains", "head_shares", "paper_heads", "paper_reduced", "paper_weights"]
 
 
 def paper_weights(model: Model, weights: Weights, task: Task) -> Weights:
@@ -27,6 +27,11 @@ def paper_weights(model: Model, weights: Weights, task: Task) -> Weights:
 def paper_reduced(model: Model, weights: Weights, task: Task) -> Reduced:
     """Value weights and key-query matrices of every head in the paper's units."""
     return model.reduced(paper_weights(model, weights, task), task)
+
+
+def paper_heads(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "H D D"]:
+    """The effective matrix of every head in the paper's units, what runs through its vector blocks included."""
+    return head_matrices(model, paper_weights(model, weights, task), task)
 
 
 def gains(model: Model, weights: Weights, task: Task, blocks: Blocks | None = None) -> Float[np.ndarray, " D"]:
@@ -42,5 +47,5 @@ def along(d: Directions, matrices: Float[np.ndarray, "H D D"]) -> Float[np.ndarr
 
 def head_shares(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "H D"]:
     """The share of each head in the gain of each direction."""
-    d, heads = directions(task), paper_reduced(model, weights, task)
-    return along(d, heads.value[:, None, None] * heads.key_query) / d.strength
+    d = directions(task)
+    return along(d, paper_heads(model, weights, task)) / d.full_gain

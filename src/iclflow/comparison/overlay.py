@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.comparison.comparing import compare_one, gaps
-from iclflow.comparison.curves import Curve
+from iclflow.comparison.curves import Curve, described
 from iclflow.comparison.plateaus import find_drops, find_plateaus
 from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import data_landscape
+from iclflow.comparison.sample import data_landscape, sample_landscape
 from iclflow.data.own import OwnData
 from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
-from iclflow.results.weights import infer_model, read_weights
+from iclflow.models import Weights
+from iclflow.results.weights import infer_model
 from iclflow.theory.landscape import plateau_losses
 from iclflow.theory.separate import rank_optimum
 
@@ -35,7 +35,7 @@ class Distance:
     mean: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Overlay:
     """Several loss curves with their plateaus, drops, predictions and distances, by name of the curve."""
 
@@ -55,11 +55,21 @@ class Overlay:
             lines.append(
                 f"{curve.name}: loss {curve.loss[0]:.5g} -> {curve.loss[-1]:.5g}; drops at {axis}: {times or '-'}"
             )
+            if curve.name in self.predictions:
+                lines.append(f"    predicted drops at t/tau: {forecasts(self.predictions[curve.name])}")
             for level, near in self.plateaus[curve.name]:
-                theory = "" if near is None else f"   theory {near:.6f}   off by {level / near - 1:+.2%}"
+                theory = "" if near is None else f"   nearest level {near:.6f}   off by {level / near - 1:+.2%}"
                 lines.append(f"    plateau {level:.6f}{theory}")
         lines += [f"{d.curve} to {d.reference}: largest {d.largest:.3g}, mean {d.mean:.3g}" for d in self.distances]
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Curves and theory in a picture, distances and plateaus in tables, for notebooks."""
+        from iclflow.comparison.notebook import overlay_card
+
+        return overlay_card(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves, ready for JSON."""
@@ -75,7 +85,14 @@ class Overlay:
         }  # fmt: skip
 
 
-def lay_over(curves: list[Curve], weights: Any = None, own: OwnData | None = None) -> Overlay:
+def forecasts(prediction: Prediction) -> str:
+    """The predicted drop times, each with its interval where there is one."""
+    times, intervals = prediction.drop_times, prediction.drop_intervals
+    spans = [f" ({low:.5g} to {high:.5g})" if np.isfinite(low) else "" for low, high in intervals]
+    return ", ".join(f"{time:.5g}{span}" for time, span in zip(times, spans, strict=True)) or "-"
+
+
+def lay_over(curves: list[Curve], weights: Weights | None = None, own: OwnData | None = None) -> Overlay:
     """Compare every curve with theory and with the first curve.
 
     Args:
@@ -94,8 +111,12 @@ def lay_over(curves: list[Curve], weights: Any = None, own: OwnData | None = Non
             predictions[curve.name] = prediction
             distances.append(Distance(curve.name, "theory", *gaps(axes[curve.name], curve.loss, prediction)))
     distances += [between(curves[0], other, axes) for other in curves[1:]]
-    levels = known_levels(curves) if own is None else data_levels(curves[0], own)
-    plateaus = {c.name: observed(axes[c.name], c.loss, levels) for c in curves}
+    known = {c.name: levels_of(c, own) for c in curves}
+    levels = next((one for one in known.values() if one is not None), None)
+    plateaus = {
+        c.name: observed(axes[c.name], c.loss, levels if own_levels is None else own_levels)
+        for c, own_levels in zip(curves, known.values(), strict=True)
+    }
     drops = {c.name: find_drops(axes[c.name], c.loss).times.tolist() for c in curves}
     return Overlay(curves, clock, distances, levels, plateaus, drops, predictions)
 
@@ -112,7 +133,7 @@ def between(first: Curve, other: Curve, axes: dict[str, np.ndarray]) -> Distance
     return Distance(other.name, first.name, float(apart.max()), float(mean))
 
 
-def expected(curve: Curve, weights: Any, own: OwnData | None) -> Prediction | None:
+def expected(curve: Curve, weights: Weights | None, own: OwnData | None) -> Prediction | None:
     """The predicted curve, if initial weights are known and theory covers the settings."""
     if curve.run is not None:
         try:
@@ -121,28 +142,29 @@ def expected(curve: Curve, weights: Any, own: OwnData | None) -> Prediction | No
             return None
     if weights is None:
         return None
-    experiment = Experiment.from_flat(curve.settings)
-    start = read_weights(weights).weights
-    task, model = experiment.task, infer_model(start, experiment.model)
+    experiment = described(curve.settings)
+    task, model = experiment.task, infer_model(weights, experiment.model)
     sample = None if own is None else data_landscape(own, task, model)
-    return predict(task, model, weights=start, sample=sample)
+    if model.theory(task) is None:
+        return None
+    return predict(task, model, weights=weights, sample=sample, lr=experiment.training.lr)
 
 
-def data_levels(curve: Curve, own: OwnData) -> Float[np.ndarray, " m"]:
-    """The lowest losses of rank 0 to D on a user's own data."""
-    experiment = Experiment.from_flat(curve.settings)
-    sample = data_landscape(own, experiment.task, experiment.model)
-    return np.array([sample.loss(rank_optimum(sample, m)) for m in range(experiment.task.dim + 1)])
-
-
-def known_levels(curves: list[Curve]) -> Float[np.ndarray, " m"] | None:
-    """The predicted plateau losses, if the settings of some curve describe the task."""
-    for curve in curves:
-        if curve.settings and curve.settings.get("data") is None:
-            experiment = Experiment.from_flat(curve.settings)
-            if experiment.task.icl_fraction == 1:
-                return plateau_losses(experiment.task)
-    return None
+def levels_of(curve: Curve, own: OwnData | None) -> Float[np.ndarray, " m"] | None:
+    """The plateau losses of linear attention on the task, or on the sample, of a curve, if its settings tell them."""
+    if not curve.settings or (curve.run is None and own is None and curve.settings.get("data") is not None):
+        return None
+    experiment = described(curve.settings) if curve.run is None else curve.run.experiment
+    task = experiment.task
+    if task.icl_fraction < 1 or experiment.training.weight_decay > 0:
+        return None
+    if curve.run is not None and not experiment.population:
+        sample = sample_landscape(curve.run)
+    elif curve.run is None and own is not None:
+        sample = data_landscape(own, task, experiment.model)
+    else:
+        return plateau_losses(task)
+    return np.array([sample.loss(rank_optimum(sample, m)) for m in range(task.dim + 1)])
 
 
 def observed(

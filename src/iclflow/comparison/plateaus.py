@@ -11,19 +11,20 @@ constants, a power law. Their speed only falls, $w$ only rises. The definition d
 may be even, logarithmic or anything else.
 
 Noise is removed by the best falling fit (isotonic regression), which leaves a curve that falls already
-untouched. The thickness of the band and the smallest drop that counts grow with the noise that the fit removed.
+untouched. Where the noise of single points would hide a drop of `WANTED` of the fall, as with minibatches, they are
+averaged over windows first, just long enough for such a drop to stand out by `NOISE_SIZES`. The thickness of the band
+and the smallest drop that counts grow with the noise that is left.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Num
-from scipy.ndimage import gaussian_filter1d, median_filter
-from scipy.optimize import isotonic_regression
 
 from iclflow.errors import BadInput
 
-__all__ = ["Drops", "Plateaus", "count_main_drops", "find_drops", "find_plateaus"]
+__all__ = ["Drops", "Plateaus", "count_main_drops", "find_drops", "find_plateaus", "smoothed"]
 
 CONTRAST = 5.0  # a drop is this much faster than the plateaus beside it
 BULGE = 0.05  # and the curve rises above its chord between them by this fraction of the drop
@@ -31,6 +32,10 @@ SMALLEST = 0.005  # smallest drop, as a fraction of the whole fall
 FLAT = 0.005  # a curve that falls by less than this fraction of its start never left its plateau
 NOISE_SIZES = 6.0  # smallest drop in units of the noise
 WIDTH = 5.0  # thickness of the band in units of the noise
+WANTED = 0.05  # the drop that noise should not hide, as a fraction of the whole fall
+FEWEST = 100  # windows that are left at least
+WORTHWHILE = 4  # shorter windows change nothing
+STRETCHES, SHORTEST = 10, 200  # parts of a curve whose noise is estimated one by one, and the points of each
 POINTS = 20_000  # longer curves are averaged down to about this many
 SMOOTHING = 0.1  # in ln t, for curves whose plateaus are not flat
 MAIN = 0.02  # smallest speed of a main drop, as a fraction of the initial loss per unit of ln t
@@ -60,6 +65,7 @@ class Falling(NamedTuple):
     time: Float[np.ndarray, " T"]
     loss: Float[np.ndarray, " T"]
     noise: float
+    window: int  # how many points were averaged
 
     def crossing(self, levels: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
         """The time at which the loss first reaches each level; levels out of range give an end of the curve."""
@@ -118,13 +124,43 @@ def falling_fit(time: Unchecked, loss: Unchecked) -> Falling:
     time, loss = time[finite], loss[finite]
     if len(time) < 3 or (np.diff(time) < 0).any():
         raise BadInput(f"time: {len(time)} finite points must be at least 3, in rising order")
-    rough = roughness(loss)
+    single, window, ends = roughness(loss), needed_window(loss), (time[0], time[-1])
+    time, loss = averaged(time, window), averaged(loss, window)
+    time = np.concatenate([ends[:1], time[1:-1], ends[1:]])
+    rough = max(roughness(loss), single / np.sqrt(window))
     # A running median and an isotonic fit both return a falling curve unchanged, so clean curves are not smeared.
-    loss = median_filter(loss, size=5, mode="nearest")
+    loss = scipy.ndimage.median_filter(loss, size=5, mode="nearest")
     time, loss, count = thinned(time, loss)
-    fit = isotonic_regression(loss, weights=count, increasing=False).x
+    fit = scipy.optimize.isotonic_regression(loss, weights=count, increasing=False).x
     removed = 2 * float(np.sqrt(np.average((loss - fit) ** 2, weights=count)))
-    return Falling(time, fit, max(rough, removed))
+    return Falling(time, fit, max(rough, removed), window)
+
+
+def smoothed(
+    time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]
+) -> tuple[Float[np.ndarray, " B"], Float[np.ndarray, " B"], int]:
+    """Times and losses of the best falling fit to a noisy curve, and how many points were averaged before the fit."""
+    curve = falling_fit(time, loss)
+    return curve.time, curve.loss, curve.window
+
+
+def needed_window(loss: Float[np.ndarray, " T"]) -> int:
+    """How many points must be averaged for the noise not to hide a drop of `WANTED` of the fall."""
+    ends = max(len(loss) // 100, 1)
+    fall = float(loss[:ends].mean() - loss[-ends:].mean())
+    longest = max(len(loss) // FEWEST, 1)
+    if not fall > 0:
+        return 1
+    window = int(min(np.ceil((NOISE_SIZES * roughness(loss) / (WANTED * fall)) ** 2), longest))
+    return window if window >= WORTHWHILE else 1
+
+
+def averaged(values: Float[np.ndarray, " T"], window: int) -> Float[np.ndarray, " W"]:
+    """Means over windows of so many points; the last window is shorter."""
+    if window == 1:
+        return values
+    starts = np.arange(0, len(values), window)
+    return np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
 
 
 def roughness(loss: Float[np.ndarray, " T"]) -> float:
@@ -132,10 +168,13 @@ def roughness(loss: Float[np.ndarray, " T"]) -> float:
 
     On noise neighbouring third differences have opposite signs (their correlation is $-3/4$), on a smooth
     curve the same; the median of minus their product is at most 0 on a smooth curve and 5.87 variances on
-    white noise.
+    white noise. It is the largest over stretches of the curve, because the noise of minibatches grows with the loss.
     """
     third = np.diff(loss, 3)
-    return float(np.sqrt(max(np.median(-third[1:] * third[:-1]), 0.0) / 5.87)) if len(third) > 1 else 0.0
+    if len(third) < 2:
+        return 0.0
+    products = np.array_split(-third[1:] * third[:-1], max(min(STRETCHES, len(third) // SHORTEST), 1))
+    return float(np.sqrt(max(0.0, *(float(np.median(part)) for part in products)) / 5.87))
 
 
 def thinned(
@@ -223,11 +262,9 @@ def dropped(curve: Falling, upper: Rest, lower: Rest) -> bool:
 
 def count_main_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"]) -> int:
     """Count the maxima of -dL/d ln t of the smoothed curve, a rougher count for softmax, whose plateaus slope."""
-    from scipy.signal import find_peaks  # takes a second to import
-
     spacing = SMOOTHING / 10
     after = time > 0
     log_time, falling = np.log(time[after]), loss[after]
     grid = np.arange(log_time[0] + 1, log_time[-1], spacing)
-    smooth = gaussian_filter1d(np.interp(grid, log_time, falling), SMOOTHING / spacing)
-    return len(find_peaks(-np.gradient(smooth, spacing), height=MAIN * falling[0])[0])
+    smooth = scipy.ndimage.gaussian_filter1d(np.interp(grid, log_time, falling), SMOOTHING / spacing)
+    return len(scipy.signal.find_peaks(-np.gradient(smooth, spacing), height=MAIN * falling[0])[0])

@@ -1,77 +1,83 @@
 """The loss curve that theory predicts from a task and initial weights alone.
 
-Separate attention has a staircase of drops (`theory.staircase`), merged attention and the two-layer network have one
+Separate attention has a staircase of drops (`theory.forecast`), merged attention and the two-layer network have one
 drop (`theory.merged`). Merged attention with shared task vectors and white tokens is reduced to five numbers
 (`theory.in_weight`). Given the moments of a finite sample, theory uses them instead of those of the population.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from iclflow.config import Task
+from iclflow.comparison.intervals import (
+    DOUBTFUL,
+    Margin,
+    closed_prediction,
+    depth_widths,
+    drop_margin,
+    interval,
+    mixture_margin,
+    staircase_prediction,
+)
+from iclflow.comparison.optimised import Setting, optimised
+from iclflow.comparison.predicted import Curve, Prediction, Times
+from iclflow.config import Task, Training
 from iclflow.data.spectrum import covariances
-from iclflow.errors import BadInput
+from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Model, Weights
+from iclflow.models.base import check_order
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import check_weights
-from iclflow.theory import in_weight, merged
-from iclflow.theory.decay import decayed_level, decayed_time, merged_course, merged_matrix, stretched_time
-from iclflow.theory.landscape import Landscape, directions, landscape
+from iclflow.results.weights import fitted, read_weights
+from iclflow.theory import depth, in_weight, merged
+from iclflow.theory.landscape import Landscape, landscape
+from iclflow.theory.minibatches import Draws
 from iclflow.theory.separate import SampleLandscape, rank_optimum
-from iclflow.theory.staircase import staircase
-from iclflow.units import clock_rate, to_paper_weights
+from iclflow.units import to_paper_weights
 
-__all__ = ["Prediction", "predict"]
-
-Times = Float[np.ndarray, " T"]
-Curve = Callable[[Times], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The predicted training run; all times are t/tau."""
-
-    levels: Float[np.ndarray, " levels"]  # loss before the first drop and after each of the m drops
-    drop_times: Float[np.ndarray, " m"]  # when half of each drop is done
-    heads: Int[np.ndarray, " m"]  # which head learns; -1 if all learn at once
-    directions: Int[np.ndarray, " m"]  # which eigen-direction (from 0) is learned; -1 if all are learned at once
-    loss: Callable[[Times], Times]
-    values: Callable[[Times], Float[np.ndarray, "T H"]]
-    never: tuple[int, ...] = ()  # eigen-directions (from 0) that weight decay keeps from being learned
-
-    @property
-    def end(self) -> float:
-        """A time well after the last drop."""
-        last = self.drop_times[-1] if len(self.drop_times) else 1.0
-        return 1.25 * float(last) + 1.0
+__all__ = ["Prediction", "last_drop_time", "predict"]
 
 
 def predict(
     task: Task,
     model: Model,
     *,
-    weights: Weights | None = None,
+    weights: Any = None,
     init: float = 1e-2,
     init_law: str = "entry",
     seed: int = 0,
     sample: SampleLandscape | None = None,
-    weight_decay: float = 0.0,
+    weight_decay: int | float = 0.0,
+    optimizer: str = "sgd",
+    beta: int | float = 0.9,
+    muon: str = "stacked",
+    lr: int | float | None = None,
+    batch: int | None = None,
+    draws: Draws | None = None,
+    freeze_vectors: bool = False,
 ) -> Prediction:
     """Predict loss, value weights and drop times of a training run.
 
     Args:
         task: the task to train on.
         model: the model to train.
-        weights: initial weights; by default they are drawn from `init`, `init_law` and `seed` as in `train`.
+        weights: initial weights, named arrays or tensors (also under the names of the public code), or `FILE[:PREFIX]`;
+            by default they are drawn from `init`, `init_law` and `seed` as in `train`.
         init: scale of the initial weights.
         init_law: law of the initial weights.
         seed: seed of the initial weights.
         sample: the moments of a finite sample in the paper's units; by default those of the population.
         weight_decay: decoupled weight decay, as in `train`.
+        optimizer: update rule, as in `train`; times are then on the clock of its runs.
+        beta: momentum of the rule.
+        muon: whether muon stacks the heads or takes each alone.
+        lr: learning rate; with it, descent and momentum get the lag of finite steps.
+        batch: sequences per step, for the noise of minibatches; needs `lr`.
+        draws: the sequences of the sample that batches are cut from; by default every step draws fresh ones.
+        freeze_vectors: whether the vector blocks, which minibatches shake too, stay where they are.
 
     Returns:
         Plateau levels, drop times, and the loss and value weights as functions of time.
@@ -83,22 +89,44 @@ def predict(
     >>> icl.predict(icl.Task(), icl.Separate(heads=5), init=1e-3).levels.round(4)
     array([1.    , 0.6406, 0.3774, 0.2098, 0.136 ])
     """
+    check_order(task, model)
+    if weights is not None:
+        given = read_weights(weights)
+        weights = given.weights
+        model, task = fitted(given, model, task)
     name = model.theory(task)
     if name is None:
-        raise BadInput(no_theory(task, model))
+        raise NoTheory(no_theory(task, model))
     if weights is None:
         weights = initial_weights(model, task, init_law, init, seed, covariances(task))
     weights = check_weights(model, task, weights)
     scaled = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
     plain = THEORIES[name](task, model, scaled, sample)
-    if weight_decay == 0:
-        return plain
-    if sample is not None or name not in DECAYS:
-        where = (
-            "a finite sample" if sample is not None else f"the theory of {model.describe()} with shared task vectors"
-        )
-        raise BadInput(f"weight_decay: {weight_decay} must be 0 with {where}; use source='population'")
-    return DECAYS[name](task, model, scaled, plain, weight_decay / clock_rate(task, model))
+    if task.tasks is not None and not task.symmetric:
+        plain = replace(plain, reliable=False, notes=(*plain.notes, ODD_TASKS))
+    how = Training(
+        weight_decay=weight_decay, optimizer=optimizer, beta=beta, muon=muon, lr=lr, batch=batch,
+        freeze_vectors=freeze_vectors,
+    )  # fmt: skip
+    return optimised(plain, Setting(name, task, model, scaled, sample, how, draws))
+
+
+def last_drop_time(task: Task, model: Model, weights: Weights) -> float | None:
+    """A quick estimate of when the last drop comes, by closed theory; `None` where there is none.
+
+    Args:
+        task: the task to train on.
+        model: the model to train.
+        weights: initial weights.
+
+    Raises:
+        BadInput: if theory does not cover the task.
+    """
+    name = model.theory(task)
+    if name is None:
+        return None
+    scaled = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
+    return max(CLOSED[name](task, model, scaled, None).drop_times, default=None)
 
 
 def no_theory(task: Task, model: Model) -> str:
@@ -106,13 +134,6 @@ def no_theory(task: Task, model: Model) -> str:
     if task.icl_fraction < 1 and model.theory(task.replace(icl_fraction=1.0)) is not None:
         return f"icl_fraction: {task.icl_fraction} has a theory only for merged attention, not {model.kind}"
     return f"model: {model.describe()} has no theory of its loss curve; compare its levels or its weights instead"
-
-
-def staircase_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """The prediction for separate key and query: one drop per direction."""
-    heads = model.reduced(weights, task)
-    stairs = staircase(task if sample is None else sample, heads.value, *heads.keys_and_queries)
-    return Prediction(stairs.levels, stairs.drop_times, stairs.heads, stairs.directions, stairs.loss, stairs.values)
 
 
 def drop_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
@@ -128,11 +149,13 @@ def drop_prediction(task: Task, model: Model, weights: Weights, sample: SampleLa
         lowest = quadratic.loss(rank_optimum(quadratic, task.dim))
         course = sample_course = partial(merged.matrix_course, quadratic, start.alpha, lowest)
         half_time = sample_course(np.zeros(1)).half_time
+    vectors = any(np.any(weights[name][where]) for name, where in model.vectors(task).items())
     return single_drop(
         levels=(quadratic.base, lowest),
         half_time=half_time,
         loss=lambda times: course(np.asarray(times, dtype=float)).loss,
         values=lambda times: course(np.asarray(times, dtype=float)).value[:, None] * start.share,
+        margin=drop_margin(quadratic, heads, start.alpha, vectors, half_time),
     )
 
 
@@ -145,51 +168,76 @@ def mixture_prediction(task: Task, model: Model, weights: Weights, sample: Sampl
         half_time=in_weight.half_time(task, alpha),
         loss=lambda times: in_weight.course(task, alpha, np.asarray(times, dtype=float)).train,
         values=lambda times: np.full((len(times), len(weights["value"])), np.nan),
+        margin=mixture_margin(task),
     )
 
 
-def decayed_staircase(task: Task, model: Model, weights: Weights, plain: Prediction, decay: float) -> Prediction:
-    """The staircase with weight decay: drops come later or never, and learned directions rest at smaller strengths."""
-    if model.reduced(weights, task).keys_and_queries[0].shape[1] > 1:
-        raise BadInput(
-            "weight_decay: must be 0 for heads of rank above 1, whose further components follow another rule"
-        )
-    if not (np.diff(plain.drop_times, prepend=0.0) > 0).all():
-        raise BadInput(
-            "weights: are too large for the theory of weight decay, whose drop times must be positive and rise"
-        )
-    d, times = directions(task), decayed_time(plain.drop_times, decay)
-    comes = int(np.sum(np.isfinite(times)))
-    held = np.array([np.isin(np.arange(task.dim), plain.directions[:m]) for m in range(comes + 1)])
-    levels = np.array([decayed_level(d, learned, decay) for learned in held])
-    # The loss without decay at the time that has passed there, its levels replaced by those with decay.
-    before = plain.levels[: comes + 1]
-    loss = lambda t: np.interp(
-        plain.loss(stretched_time(np.asarray(t, dtype=float), decay)), before[::-1], levels[::-1]
-    )
-    values = lambda t: np.full((len(t), plain.values(np.zeros(1)).shape[1]), np.nan)
-    never = tuple(int(i) for i in plain.directions[comes:])
-    return Prediction(levels, times[:comes], plain.heads[:comes], plain.directions[:comes], loss, values, never)
-
-
-def decayed_drop(task: Task, model: Model, weights: Weights, plain: Prediction, decay: float) -> Prediction:
-    """The single drop with weight decay: slower, or none at all."""
-    heads, L = model.reduced(weights, task), landscape(task)
-    alpha = merged.alignment(L, heads.value, heads.key_query).alpha
-    half_time = merged_course(L, alpha, decay, np.zeros(0)).half_time
-    loss = lambda t: merged_course(L, alpha, decay, np.asarray(t, dtype=float)).loss
-    values = lambda t: np.full((len(t), len(heads.value)), np.nan)
-    if np.isinf(half_time):
-        nobody = np.array([], dtype=int)
-        return Prediction(plain.levels[:1], np.array([]), nobody, nobody, loss, values, tuple(range(task.dim)))
-    return single_drop((L.base, L.loss(merged_matrix(L, decay))), half_time, loss, values)
-
-
-def single_drop(levels: tuple[float, float], half_time: float, loss: Curve, values: Curve) -> Prediction:
+def single_drop(
+    levels: tuple[float, float], half_time: float, loss: Curve, values: Curve, margin: Margin
+) -> Prediction:
     """A prediction with one drop, in which all heads learn all directions at once."""
-    all_at_once = np.array([-1])
-    return Prediction(np.array(levels), np.array([half_time]), all_at_once, all_at_once, loss, values)
+    all_at_once, times = np.array([-1]), np.array([half_time])
+    return Prediction(
+        levels=np.array(levels),
+        drop_times=times,
+        heads=all_at_once,
+        directions=all_at_once,
+        loss=loss,
+        values=values,
+        reliable=margin.reliable and margin.half <= DOUBTFUL,
+        notes=margin.notes,
+        drop_intervals=interval(times, np.array([margin.half])),
+    )
 
 
-THEORIES = {"staircase": staircase_prediction, "drop": drop_prediction, "mixture": mixture_prediction}
-DECAYS = {"staircase": decayed_staircase, "drop": decayed_drop}
+def depth_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
+    """The prediction for several layers of separate key and query: two staircases; heads count through the layers."""
+    if sample is not None:
+        raise BadInput("source: must be 'population' for the theory of depth")
+    if task.tasks is not None:
+        raise BadInput(f"tasks: {task.tasks} must not be given for the theory of depth, where every task is a new one")
+    heads, basis = model.reduced(weights, task), covariances(task).basis
+    key, query = (array[:, 0] @ basis for array in heads.keys_and_queries)
+    settings = model.model_dump()
+    per_layer, looped = settings["heads"], settings["looped"]
+    rows = lambda array: array.reshape(-1, per_layer, *array.shape[1:])
+    loops = settings["layers"] if looped else 1
+    start = rows(heads.value), rows(key), rows(query)
+    stairs, coarse = (
+        depth.ladder(depth.contexts(task, draws, loops=loops), *start) for draws in (depth.DRAWS, depth.DRAWS // 4)
+    )
+    half = depth_widths(stairs, coarse, task.dim)
+    notes = [
+        "the theory of depth is for the label blocks (freeze_vectors); with all blocks trained the token stream learns"
+        " too, and the later drops come at other times and end lower"
+    ]
+    if stairs.close:
+        notes.append("two heads nearly tie for a direction; the drops behind it can be off by ten per cent or more")
+    if not stairs.close and (half > DOUBTFUL).any():
+        notes.append("the wait for a drop depends on small differences between contexts, so that its interval is wide")
+    if looped:
+        notes.append("looped layers: drives and levels are exact, the course of a drop between them is approximate")
+    return Prediction(
+        stairs.levels,
+        stairs.drop_times,
+        np.array([rung.layer * per_layer + rung.head for rung in stairs.rungs], dtype=int),
+        np.array([rung.direction for rung in stairs.rungs], dtype=int),
+        stairs.loss,
+        values=lambda times: np.full((len(times), len(heads.value)), np.nan),
+        reliable=not stairs.close and bool((half <= DOUBTFUL).all()),
+        notes=tuple(notes),
+        drop_intervals=interval(stairs.drop_times, half),
+    )
+
+
+ODD_TASKS = (
+    "The forecast is that of the label blocks, which is exact with mirror_tasks or freeze_vectors; otherwise the odd"
+    " moments of the tasks train the vector blocks too (theory.task_sets.odd_drive), and drops come earlier."
+)
+THEORIES = {
+    "staircase": staircase_prediction,
+    "drop": drop_prediction,
+    "mixture": mixture_prediction,
+    "depth": depth_prediction,
+}
+CLOSED = {**THEORIES, "staircase": closed_prediction}

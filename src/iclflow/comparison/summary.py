@@ -60,7 +60,7 @@ def against_theory(comparisons: list[Comparison]) -> str:
     levels = [abs(p.observed_level / p.predicted_level - 1) for c in comparisons for p in c.plateaus]
     times = [drop.error for c in comparisons for drop in c.drops if drop.error is not None]
     phrases = []
-    if levels and max(levels) < 0.1:
+    if levels:
         phrases.append(f"plateaus within {max(levels):.2g} of theory")
     if times:
         phrases.append(f"drop times within {max(times):.2g}")

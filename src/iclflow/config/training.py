@@ -27,11 +27,14 @@ class Training(Record):
     beta: float = Field(0.9, ge=0, lt=1, description="momentum of momentum, adam and muon")
     muon: Literal["stacked", "heads"] = Field("stacked", description="muon makes all heads orthogonal at once, or each")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay: W <- W - lr (u + weight_decay W)")
+    gram_samples: Annotated[int, Field(ge=2)] = Field(
+        16384, description="Gram matrices that stand for the population on the gram engine"
+    )
     batch: Count | None = Field(None, description="sequences per step (default: all)")
     lr: float | None = Field(None, gt=0, description="learning rate (default: half the stable step)")
     steps: Count | None = Field(None, description="updates of gradient descent")
     time: float | None = Field(None, gt=0, description="length of the gradient flow in t/tau (default: until settled)")
-    engine: Literal["auto", "moments", "tokens", "flow"] = Field("auto", description="how to train")
+    engine: Literal["auto", "moments", "tokens", "gram", "flow"] = Field("auto", description="how to train")
     dtype: Literal["float32", "float64"] = Field("float64", description="precision")
     tolerance: float = Field(1e-9, ge=1e-13, le=1e-3, description="relative tolerance of the flow")
     records: Annotated[int, Field(ge=2, le=100_000)] = Field(200, description="how often the weights are kept")
@@ -41,6 +44,12 @@ class Training(Record):
     data_seed: Seed | None = Field(None, description="draws the sample, whatever `seed` says")
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    @property
+    def descends(self) -> bool:
+        """Whether something that only descent has is asked for."""
+        given = (self.lr, self.steps, self.batch)
+        return any(value is not None for value in given) or self.optimizer != "sgd" or self.dtype == "float32"
 
     @field_validator("optimizer")
     @classmethod

@@ -15,13 +15,17 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.sequences import Given
 from iclflow.errors import BadInput
+from iclflow.system.arrays import as_array
 from iclflow.system.digest import digest
 
 __all__ = ["OwnData", "agreed_task", "open_npz", "read_own_data"]
 
 LARGEST = 16 * 2**30  # bytes that the arrays of a file may unpack to
 TESTS = ("sequences_icl", "sequences_iwl")
-SAMPLED = ("spectrum", "basis", "task_spectrum", "label_noise", "query_noise", "icl_fraction", "task_seed")
+SAMPLED = (
+    "spectrum", "basis", "task_spectrum", "tasks", "mirror_tasks", "label_noise", "query_noise", "icl_fraction",
+    "task_seed",
+)  # fmt: skip
 
 
 class OwnData(NamedTuple):
@@ -120,7 +124,7 @@ def own_out_dim(arrays: dict[str, Any], asked: int | None) -> int:
 
 def checked(array: Any, name: str, out_dim: int) -> Float[np.ndarray, "P tokens E"]:
     """The array as contiguous doubles, or an error that says what is wrong with it."""
-    array = np.asarray(array)
+    array = as_array(array)
     if array.ndim != 3 or array.dtype.kind not in "fiu":
         raise BadInput(f"data: {name!r} has shape {array.shape} of {array.dtype}, must be numbers (P, N+1, D+O)")
     count, tokens, width = array.shape

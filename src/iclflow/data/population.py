@@ -9,9 +9,12 @@ $$E[\beta_o\beta_{o'}'] =
 where $k_{nn}, k_n, k_0 = E[\nu^2 n^2], E[\nu^2 n], E[\nu^2]$ and $j_n, j_0 = E[\nu n], E[\nu]$ average over context
 lengths. Only $D\times D$ matrices appear.
 
+With K fixed tasks $\Omega$ becomes $\frac1K\sum_k w_{k,o}w_{k,o'}'$, which couples the outputs [`task-set-moments`].
+
 All blocks, or shared task vectors [`all-block-moments`]: given the task vectors a context is Gaussian with
 covariance $\Sigma = R\Lambda R' + \sigma^2 J$, $R = [I; w']$, so $S$ is a Wishart matrix plus the query's outer
-product. Wick's theorem, first over tokens and then over $w$, gives every entry; no quadrature is needed.
+product. Wick's theorem, first over tokens and then over $w$, gives every entry; no quadrature is needed. Over K fixed
+tasks the second step is a mean.
 """
 
 from typing import NamedTuple
@@ -22,7 +25,7 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.features import Blocks, attention_scale, feature_count
 from iclflow.data.moments import Moments
-from iclflow.data.spectrum import covariances, in_weight_task
+from iclflow.data.spectrum import covariances, in_weight_task, task_vectors
 from iclflow.errors import BadInput
 from iclflow.system.memory import require
 
@@ -36,7 +39,7 @@ def population_moments(task: Task, normalize: str, blocks: Blocks, icl_fraction:
     fraction = task.icl_fraction if icl_fraction is None else icl_fraction
     lengths = length_averages(task, normalize)
     if blocks == "label" and fraction == 1:
-        return label_moments(task, lengths)
+        return label_moments(task, lengths) if task.tasks is None else task_set_label_moments(task, lengths)
     everything = all_block_moments(task, lengths, fraction)
     return everything.label_part() if blocks == "label" else everything
 
@@ -73,6 +76,21 @@ def label_moments(task: Task, k: LengthAverages) -> Moments:
     return Moments(
         np.kron(np.eye(outputs), context), token, cross, np.asarray(target_power(task, outputs * power)),
         dim=dim, blocks="label",
+    )  # fmt: skip
+
+
+def task_set_label_moments(task: Task, k: LengthAverages) -> Moments:
+    """The same for K fixed tasks, whose second moments couple the outputs."""
+    token, w = covariances(task).token, task_vectors(task)
+    dim, outputs = task.dim, task.out_dim
+    second = np.einsum("kod,kpe->opde", w, w) / len(w)
+    drive, power = token @ second @ token, np.einsum("de,oped->op", token, second)
+    scale = k.k_n * (power + task.label_noise * np.eye(outputs))
+    context = k.k_nn * drive + k.k_n * drive.transpose(0, 1, 3, 2) + scale[:, :, None, None] * token
+    return Moments(
+        context.transpose(0, 2, 1, 3).reshape(outputs * dim, outputs * dim), token,
+        k.j_n * drive.transpose(1, 0, 2, 3).reshape(outputs, outputs * dim, dim),
+        np.asarray(target_power(task, float(np.trace(power)))), dim=dim, blocks="label",
     )  # fmt: skip
 
 
@@ -117,6 +135,24 @@ def shared_task(task: Task, labels_tell: bool) -> ContextLaw:
     return ContextLaw(sigma, outer(sigma, sigma), np.einsum("od,ab->odab", w, sigma), w, float(np.sum((w @ token) * w)))
 
 
+def fixed_tasks(task: Task) -> ContextLaw:
+    """Every sequence has one of K task vectors: the mean of what `shared_task` is for one of them."""
+    token, w = covariances(task).token, task_vectors(task)
+    dim, outputs, count = task.dim, task.out_dim, len(w)
+    rows = np.concatenate([np.broadcast_to(np.eye(dim), (count, dim, dim)), w], axis=1)
+    sigma = rows @ token @ rows.transpose(0, 2, 1)
+    sigma += task.label_noise * np.diag([0.0] * dim + [1.0] * outputs)
+    width = dim + outputs
+    flat = sigma.reshape(count, width * width)
+    return ContextLaw(
+        mean=sigma.mean(axis=0),
+        second=(flat.T @ flat / count).reshape(4 * (width,)),
+        target=(w.reshape(count, -1).T @ flat / count).reshape(outputs, dim, width, width),
+        target_mean=w.mean(axis=0),
+        power=float(np.sum((w @ token) * w) / count),
+    )
+
+
 def mixture(p: float, first: ContextLaw, second: ContextLaw) -> ContextLaw:
     """The moments of a draw from `first` with probability p, otherwise from `second`."""
     mix = lambda a, b: p * a + (1 - p) * b
@@ -130,11 +166,17 @@ def all_block_moments(task: Task, k: LengthAverages, fraction: float) -> Moments
     if side > MOST_FEATURES:
         raise BadInput(
             f"dim: {dim} gives {side} features, must be at most {MOST_FEATURES} for the population of all weight"
-            " blocks; start the vector blocks at zero with icl_fraction 1, or give samples"
+            " blocks; give samples, or keep the vector blocks at zero: with icl_fraction 1, and for fixed tasks with"
+            " mirror_tasks or freeze_vectors"
         )
-    require(6 * 8 * (side + outputs * dim) ** 2, f"population moments of {side} features (dim {dim}, all blocks)")
-    shared = shared_task(task, labels_tell=fraction > 0)
-    law = mixture(fraction, own_tasks(task), shared)
+    needed = (
+        6 * 8 * (side + outputs * dim) ** 2 + 3 * 8 * (task.tasks or 0) * (1 + task.mirror_tasks) * (dim + outputs) ** 2
+    )
+    require(needed, f"population moments of {side} features (dim {dim}, all blocks)")
+    if task.tasks is not None:
+        law = fixed_tasks(task)
+    else:
+        law = mixture(fraction, own_tasks(task), shared_task(task, labels_tell=fraction > 0))
     token = covariances(task).token
     rows, cols = np.triu_indices(dim + outputs)
     left = feature_products(law, token, k)[rows, cols][:, :, rows, cols]  # (pair, c, pair, c)

@@ -5,7 +5,8 @@ $$x_n \sim N(0, \Lambda),\quad w_o \sim N(0, \Omega),\quad y_{n,o} = w_o' x_n + 
 A sequence is stored as rows `[x, y]`, the query last with its true label; models never see that label. A sample of
 $P$ sequences is defined chunk by chunk, every chunk from its own random stream, so that it can be processed in
 bounded memory and does not depend on which process computes which chunk. As published, tokens are centred position by
-position over the sample, and task vectors are centred and whitened when every sequence has its own.
+position over the sample, and task vectors are centred and whitened when every sequence has its own. With K fixed task
+vectors each sequence draws one of them.
 """
 
 import threading
@@ -20,13 +21,14 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
-from iclflow.data.spectrum import covariances, in_weight_task, root
+from iclflow.data.spectrum import covariances, in_weight_task, root, task_vectors
 from iclflow.errors import BadInput
 from iclflow.system.cores import threads
 
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 
 T = TypeVar("T")
+Whiten = Callable[[Float[np.ndarray, "P O D"]], Float[np.ndarray, "P O D"]]
 ONE_WALK = threading.Lock()
 
 CHUNK = 8192  # sequences; part of the definition of a sample, so it cannot be tuned
@@ -62,6 +64,7 @@ class Law:
     icl_fraction: float
     label_noise: float
     query_noise: bool
+    task_set: Float[np.ndarray, "K O D"] | None = None  # the fixed task vectors, where there are any
 
     @staticmethod
     def of(task: Task, icl_fraction: float | None = None) -> "Law":
@@ -70,7 +73,7 @@ class Law:
         cov = covariances(task)
         return Law(
             task.context, root(cov.token), root(cov.task), in_weight_task(task), fraction,
-            task.label_noise, task.query_noise,
+            task.label_noise, task.query_noise, None if task.tasks is None else task_vectors(task),
         )  # fmt: skip
 
     @property
@@ -96,19 +99,28 @@ class Law:
         return self.normals(TOKENS, seed, chunk, (size, self.context + 1, self.dim)) @ self.token_root
 
     def standard_tasks(self, seed: tuple[int, ...], chunk: int, size: int) -> Float[np.ndarray, "P O D"]:
-        """Standard normal vectors, from which `label` makes the task vectors."""
+        """Standard normal vectors, from which `tasks` makes the task vectors."""
         return self.normals(TASKS, seed, chunk, (size, self.out_dim, self.dim))
+
+    def tasks(
+        self, index: Int[np.ndarray, " P"], seed: tuple[int, ...], chunk: int, whiten: Whiten = lambda tasks: tasks
+    ) -> Float[np.ndarray, "P O D"]:
+        """The task vectors of the sequences of a chunk, which have the numbers `index` in the sample."""
+        if self.task_set is not None:
+            return self.task_set[
+                np.random.default_rng([*seed, TASKS, chunk]).integers(len(self.task_set), size=len(index))
+            ]
+        standard = whiten(self.standard_tasks(seed, chunk, len(index)))
+        return np.where(self.has_own_task(index)[:, None, None], standard @ self.task_root, self.in_weight)
 
     def label(
         self,
         tokens: Float[np.ndarray, "P tokens D"],
-        standard_tasks: Float[np.ndarray, "P O D"],
-        own: Bool[np.ndarray, " P"],
+        w: Float[np.ndarray, "P O D"],
         seed: tuple[int, ...],
         chunk: int,
     ) -> Float[np.ndarray, "P tokens E"]:
         """The tokens with their labels, as rows `[x, y]`."""
-        w = np.where(own[:, None, None], standard_tasks @ self.task_root, self.in_weight)
         y = tokens @ w.transpose(0, 2, 1)
         if self.icl_fraction == 0:  # the context holds no information about the task
             y[:, :-1] = self.normals(LABELS, seed, chunk, y[:, :-1].shape)
@@ -122,8 +134,8 @@ class Law:
 
 def fresh(law: Law, seed: tuple[int, ...], index: int, size: int) -> Float[np.ndarray, "P tokens E"]:
     """Batch `index` of an endless supply of sequences, neither centred nor whitened."""
-    own = law.has_own_task(np.arange(index * size, (index + 1) * size))
-    return law.label(law.tokens(seed, index, size), law.standard_tasks(seed, index, size), own, seed, index)
+    tasks = law.tasks(np.arange(index * size, (index + 1) * size), seed, index)
+    return law.label(law.tokens(seed, index, size), tasks, seed, index)
 
 
 class Sample:
@@ -132,7 +144,7 @@ class Sample:
     def __init__(self, law: Law, count: int, seed: tuple[int, ...], whiten: bool = True):
         self.law, self.count, self.seed = law, count, seed
         self.context, self.dim, self.out_dim = law.context, law.dim, law.out_dim
-        self.whiten = whiten and law.icl_fraction == 1
+        self.whiten = whiten and law.icl_fraction == 1 and law.task_set is None
         if self.whiten and count <= law.dim:
             raise BadInput(f"samples: {count} must exceed dim = {law.dim} to whiten the task vectors")
         self._kept: dict[int, np.ndarray] = {}
@@ -174,12 +186,15 @@ class Sample:
         """The sequences of one chunk, centred and whitened."""
         size = self.size(index)
         tokens = self.raw_tokens(index) - self.token_mean
-        tasks = self.law.standard_tasks(self.seed, index, size)
-        if self.whiten:
-            mean, inverse_root = self.whitener
-            tasks = np.einsum("pod,ode->poe", tasks - mean, inverse_root)
-        own = self.law.has_own_task(index * CHUNK + np.arange(size))
-        return self.law.label(tokens, tasks, own, self.seed, index)
+        tasks = self.law.tasks(index * CHUNK + np.arange(size), self.seed, index, self.whitened)
+        return self.law.label(tokens, tasks, self.seed, index)
+
+    def whitened(self, tasks: Float[np.ndarray, "P O D"]) -> Float[np.ndarray, "P O D"]:
+        """Standard task vectors, centred and whitened if they are to be."""
+        if not self.whiten:
+            return tasks
+        mean, inverse_root = self.whitener
+        return np.einsum("pod,ode->poe", tasks - mean, inverse_root)
 
 
 class Given:

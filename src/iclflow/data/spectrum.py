@@ -11,14 +11,20 @@ from jaxtyping import Float, Int
 
 from iclflow.config import Task
 from iclflow.config.spectra import SpectrumLike, is_matrix
+from iclflow.errors import BadInput
+from iclflow.system.memory import require
 
-__all__ = ["Covariances", "covariances", "in_weight_task", "random_basis", "root"]
+__all__ = ["Covariances", "covariances", "in_weight_task", "random_basis", "root", "task_vectors"]
 
-BASIS, IN_WEIGHT = 101, 102  # streams drawn from `task_seed`
+BASIS, IN_WEIGHT, TASK_SET = 101, 102, 103  # streams drawn from `task_seed`
 
 
 class Covariances(NamedTuple):
-    """`token` = basis diag(eigenvalues) basis'; `task` is $\\Omega$, in the same coordinates as the tokens."""
+    """`token` = basis diag(eigenvalues) basis'; `task` is $\\Omega$, in the same coordinates as the tokens.
+
+    With K fixed tasks `task` is their second moment $\\frac1K\\sum_k w_kw_k'$ (a mean over outputs), which is all that
+    the label blocks see of them.
+    """
 
     token: Float[np.ndarray, "D D"]
     task: Float[np.ndarray, "D D"]
@@ -39,7 +45,11 @@ def covariances(task: Task) -> Covariances:
         eigenvalues = eigenvalues[order]
         basis = np.eye(task.dim) if task.basis == "identity" else random_basis(task.dim, task.task_seed)
         token = (basis * eigenvalues) @ basis.T
-    return Covariances(token, task_covariance(task, basis, order), eigenvalues, basis)
+    omega = task_covariance(task, basis, order)
+    if task.tasks is not None:
+        w = drawn_tasks(task, omega).reshape(-1, task.dim)
+        omega = w.T @ w / len(w)
+    return Covariances(token, omega, eigenvalues, basis)
 
 
 def task_covariance(
@@ -70,6 +80,26 @@ def random_basis(dim: int, seed: int) -> Float[np.ndarray, "D D"]:
     rng = np.random.default_rng([BASIS, seed])
     q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
+
+
+def task_vectors(task: Task) -> Float[np.ndarray, "K O D"]:
+    """The fixed task vectors of a task with `tasks` = K, mirrored ones behind the others; a larger K keeps the first.
+
+    Raises:
+        BadInput: every sequence has a task of its own.
+    """
+    if task.tasks is None:
+        raise BadInput("tasks: None must be a number here; every sequence has a task vector of its own")
+    w = drawn_tasks(task, covariances(task.new_tasks).task)
+    return np.concatenate([w, -w]) if task.mirror_tasks else w
+
+
+def drawn_tasks(task: Task, omega: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "K O D"]:
+    r"""K vectors from $N(0, \Omega)$ for every output."""
+    assert task.tasks is not None
+    require(4 * 8 * task.tasks * task.out_dim * task.dim, f"{task.tasks} task vectors (tasks, dim {task.dim})")
+    rng = np.random.default_rng([TASK_SET, task.task_seed])
+    return rng.standard_normal((task.tasks, task.out_dim, task.dim)) @ root(omega)
 
 
 def in_weight_task(task: Task) -> Float[np.ndarray, "O D"]:

@@ -17,6 +17,7 @@ from iclflow.data.moments import AnyScalar
 from iclflow.engines.optimizers import Rule
 from iclflow.engines.outcome import Outcome
 from iclflow.models import Weights
+from iclflow.system.compiled import compiled
 from iclflow.system.thinning import even_places, log_places
 
 __all__ = ["Loss", "descend", "recording_steps"]
@@ -43,7 +44,7 @@ def recording_steps(first: int, last: int, count: int, spacing: str) -> Int[np.n
     return first + places(last - first + 1, count)
 
 
-@partial(jax.jit, static_argnames="rule")
+@partial(compiled, static_argnames="rule")
 def advance(
     loss: Loss, rule: Rule, trained: Weights, state: Any, lr: Array, decay: Array | None, count: Array, batches: Any
 ) -> Any:
@@ -86,16 +87,16 @@ def descend(
     The curve has the losses before every step and after the last; one that blew up is filled with NaN. `clock` is the
     time of one step.
     """
-    state = rule.transformation.init(trained) if optimizer_state is None else optimizer_state
+    state = rule.initial_state(trained) if optimizer_state is None else optimizer_state
     dtype = jax.tree.leaves(trained)[0].dtype
-    rate, shrink = jnp.asarray(lr, dtype), jnp.asarray(decay, dtype) if decay else None
+    rate, shrink = np.asarray(lr, dtype), np.asarray(decay, dtype) if decay else None
     recorded = recording_steps(first_step, first_step + steps, records, spacing)
     rows, snapshots, done = [], [trained], first_step
     for target in recorded[1:]:
         while done < target:
             count = min(int(target) - done, segment)
             batch = None if batches is None else batches(done, count)
-            trained, state, kept = advance(loss, rule, trained, state, rate, shrink, jnp.asarray(count), batch)
+            trained, state, kept = advance(loss, rule, trained, state, rate, shrink, np.asarray(count), batch)
             rows.append(np.asarray(kept)[:count])
             done += count
             last = float(rows[-1][-1, 0])
@@ -105,7 +106,7 @@ def descend(
             break
     # One more step, not taken, has the loss after the last one: the same program, so nothing new to compile.
     ahead = None if batches is None else batches(done, 1)
-    rows.append(np.asarray(advance(loss, rule, trained, state, rate, shrink, jnp.asarray(1), ahead)[2])[:1])
+    rows.append(np.asarray(advance(loss, rule, trained, state, rate, shrink, np.asarray(1), ahead)[2])[:1])
     losses = np.concatenate(rows).astype(np.float64)
     if not np.isfinite(losses[-1, 0]):
         losses = np.pad(losses, [(0, steps + 1 - len(losses)), (0, 0)], constant_values=np.nan)

@@ -9,9 +9,9 @@ taken is the balanced one that small initial weights lead to.
 """
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
+import scipy
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
 from iclflow.data.moments import AnyArray, Moments
@@ -19,7 +19,7 @@ from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Model, Weights
 from iclflow.models.parts import take
 
-__all__ = ["balanced_part", "best_matrix", "lowest_loss", "search", "size_of", "stable_step"]
+__all__ = ["balanced_part", "best_matrix", "fits_noise", "lowest_loss", "search", "size_of", "stable_step"]
 
 RELATIVE_CUTOFF = 1e-11  # eigenvalues of C below this share of the largest count as zero
 
@@ -37,6 +37,18 @@ def unconstrained_loss(moments: Moments) -> float:
     else:
         explained = np.sum(cross * (solution @ pseudo_inverse(moments.right)))
     return float((moments.power - explained) / moments.out_dim)
+
+
+def fits_noise(half: Moments, other: Moments) -> bool:
+    """Whether what the vector blocks learn on one half of the data is worth nothing on the other half."""
+    label = held_out(half.label_part(), other.label_part()) + held_out(other.label_part(), half.label_part())
+    return label <= held_out(half, other) + held_out(other, half)
+
+
+def held_out(known: Moments, new: Moments) -> float:
+    r"""The loss on `new` data of the coefficients that are best on `known` data, both with a dense $C$."""
+    best = (pseudo_inverse(known.left) @ np.asarray(known.cross).T).T
+    return float((new.power + np.sum(best * (new.residual(best) - new.cross))) / new.out_dim)
 
 
 def best_matrix(moments: Moments, rank: int) -> Float[np.ndarray, "D D"]:
@@ -98,14 +110,13 @@ def search(
     loss: MomentLoss, start: Weights, jitters: tuple[float, ...] = (1e-3, 0.1, 0.3), most: int = 3000
 ) -> tuple[float, Weights]:
     """The lowest loss, and its trained weights, that quasi-Newton finds from a few perturbations of `start`."""
-    import scipy.optimize  # a fifth of a second, and few runs come here
-
     flat = Flat(loss, start)
     rng = np.random.default_rng(0)
     starts = [flat.start + scale * rng.standard_normal(len(flat.start)) for scale in jitters]
     options = {"maxiter": most, "maxfun": 2 * most, "ftol": 1e-13, "gtol": 1e-9}
     minimize = lambda x: scipy.optimize.minimize(flat.value_and_slope, x, jac=True, method="L-BFGS-B", options=options)
-    best = min((minimize(x) for x in starts), key=lambda end: end.fun)
+    with threadpool_limits(1, "blas"):  # vectors so short that threads would only wait for each other
+        best = min((minimize(x) for x in starts), key=lambda end: end.fun)
     return float(best.fun), flat.unpack(best.x)
 
 

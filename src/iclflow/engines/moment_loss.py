@@ -7,7 +7,7 @@ One product with $C$ gives loss and gradient; automatic differentiation of `loss
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -28,6 +28,8 @@ class MomentLoss:
     tests: tuple[Moments, ...]
     mask: Weights | None
     model: Model = field(metadata={"static": True})
+
+    light: ClassVar[bool] = True  # a gradient costs a few small products, whatever the data
 
     def loss_and_gradient(self, trained: Weights, batch: Any = None) -> tuple[AnyScalar, Weights]:
         loss, slope = self.moments.loss_and_slope(self.model.theta(trained))

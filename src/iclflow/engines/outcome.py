@@ -11,7 +11,7 @@ from iclflow.models import Weights
 if TYPE_CHECKING:
     from iclflow.data.moments import Moments
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "finite_or_none"]
 
 
 @dataclass(frozen=True)
@@ -31,3 +31,8 @@ class Outcome:
     initial: Weights = field(default_factory=dict)
     seconds: float = 0.0
     moments: "Moments | None" = None  # of the label blocks, where training saw a sample
+
+
+def finite_or_none(value: float | np.floating) -> float | None:
+    """The number, or `None` for NaN and infinity, which JSON cannot hold."""
+    return float(value) if np.isfinite(value) else None

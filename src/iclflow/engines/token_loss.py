@@ -78,3 +78,7 @@ def check_predict(model: Model, task: Task, dtype: str = "float64") -> None:
         raise BadInput(f"model: {model.kind!r} cannot predict a sequence ({type(error).__name__}: {line})") from None
     if answer.shape != (task.out_dim,):
         raise BadInput(f"model: {model.kind!r} predicts shape {answer.shape}, must be ({task.out_dim},), one per label")
+    if not jnp.issubdtype(answer.dtype, jnp.floating):
+        raise BadInput(
+            f"model: {model.kind!r} predicts {answer.dtype}, must be real numbers, not whole or complex ones"
+        )

@@ -29,9 +29,10 @@ Kind = Literal["monotone", "smooth", "noisy"]
 
 def judge_descent(losses: Float[np.ndarray, " T"], zero_loss: float, kind: Kind) -> Verdict:
     """`monotone` is full-batch gradient descent, whose loss has no reason to rise; `noisy` losses are of batches."""
+    if not np.isfinite(losses[0]):
+        return Verdict("diverged", "the loss is not a finite number before the first step: see model, weights and data")
     scale = max(abs(zero_loss), np.finfo(float).tiny)
-    start = abs(losses[0]) if np.isfinite(losses[0]) else 0.0
-    bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, start))
+    bad = ~np.isfinite(losses) | (np.abs(losses) > BLOWN_UP * max(scale, abs(losses[0])))
     if bad.any():
         return Verdict("diverged", f"the loss blew up at step {int(np.argmax(bad))}")
     tail = losses[-max(3, int(TAIL * len(losses))) :]

@@ -5,36 +5,40 @@ Whatever comes from the browser is any JSON value until it has been checked, hen
 
 from typing import Any
 
-import numpy as np
-from dash import ClientsideFunction, Dash, Input, Output, Patch, no_update
+from dash import Dash, Input, Output, Patch, no_update
 from dash import State as DashState
 from dash.exceptions import PreventUpdate
 
 from iclflow.explorer.detail import Curve
-from iclflow.explorer.jobs import Job, Jobs
+from iclflow.explorer.in_browser import connect_browser
+from iclflow.explorer.jobs import Client, Job, Jobs, known
+from iclflow.explorer.notes import TOO_LONG, notes_for
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
-from iclflow.explorer.pictures import gain_lines, loss_lines, patch_theory, show_times, value_lines
-from iclflow.explorer.presets import PRESETS
+from iclflow.explorer.pictures import blank, loss_lines, patch_gains, patch_theory, patch_values, show_times
+from iclflow.explorer.presets import PRESETS, preset_of
 from iclflow.explorer.saved import Saved
-from iclflow.explorer.state import State, clamped
-from iclflow.explorer.theory_view import TheoryView, payload, theory_view
+from iclflow.explorer.state import State
+from iclflow.explorer.theory_view import TheoryView, payload
 from iclflow.training.cost import draw_seconds
 
 __all__ = ["connect"]
 
 ALL = (*CONTROLS, *EIGEN_IDS)
-TOO_LONG = 4.0  # seconds of sampling that the page is willing to wait for
-FRESH, FADED = "wide", "wide faded"  # whether the curves belong to the state on screen or to the one before
-NOTED = ("heads", "rank", "log_samples", "rule", "log_init", "spectrum")
+PATIENCE = 0.25  # seconds that an answer waits for theory; what takes longer comes by itself
+FRESH, FADED = "columns", "columns faded"  # whether the curves belong to the state on screen or to the one before
+NOTED = ("heads", "rank", "layers", "log_samples", "rule", "optimizer", "log_lr", "data", "normalize", "log_length")
 ANSWERS = {  # the names under which callbacks return values: component and property
     "loss": ("loss", "figure"), "gains": ("gains", "figure"), "values": ("values", "figure"),
     "theory": ("theory", "data"), "detail": ("detail", "data"), "job": ("job", "data"), "query": ("query", "data"),
     "sent": ("sent", "data"), "command": ("command", "children"), "python": ("python", "children"),
-    "progress": ("progress", "children"), "idle": ("tick", "disabled"), "look": ("loss-box", "className"),
+    "progress": ("progress", "children"), "idle": ("tick", "disabled"), "look": ("pictures", "className"),
+    "forecast": ("forecast", "children"),
 }  # fmt: skip
-MOVED = ("loss", "theory", "detail", "job", "query", "command", "python", "progress", "idle", "look")
-NEWS = ("loss", "gains", "values", "detail", "progress", "sent", "idle", "look")
-OPENED = ("loss", "gains", "values", "theory", "detail", "job", "command", "python", "progress", "idle", "look")
+MOVED = ("loss", "gains", "values", "theory", "detail", "job", "query", "command", "python", "progress", "idle", "look",
+         "forecast")  # fmt: skip
+NEWS = ("job", "loss", "gains", "values", "theory", "detail", "progress", "sent", "idle", "look", "forecast")
+OPENED = ("loss", "gains", "values", "theory", "detail", "job", "command", "python", "progress", "idle", "look",
+          "forecast")  # fmt: skip
 
 
 def outputs(names: tuple[str, ...], again: bool = True) -> dict[str, Output]:
@@ -60,24 +64,12 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     def controls_moved(settings: dict[str, Any], axes: Any, name: Any) -> dict[str, Any]:
         client, ticket = jobs.enter(str(name))
         state = read(settings)
-        with client.turn:
-            if client.ticket != ticket:
-                raise PreventUpdate
-            view = theory_view(state)
-        wait = draw_seconds(state.experiment())
-        job = None if wait > TOO_LONG else jobs.start(client, ticket, state)
-        return {
-            "loss": patch_theory(view, "time" in (axes or []), "loss" in (axes or [])),
-            "theory": payload(view),
-            "detail": None,
-            "job": None if job is None else job.token,
-            "query": state.to_query(),
+        log_time, log_loss = "time" in (axes or []), "loss" in (axes or [])
+        return begin(jobs, client, ticket, state, log_time, log_loss) | {
+            "query": {"query": state.to_query(), "preset": preset_of(state)},
             "command": state.command(),
             "python": state.python(),
-            "progress": "theory only" if job is None else "simulating",
-            "idle": job is None,
-            "look": FADED,
-            "notes": notes_for(state, view, settings),
+            "notes": notes_for(state, settings),
         }
 
     @app.callback(
@@ -88,14 +80,21 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
             "token": DashState("job", "data"),
             "sent": DashState("sent", "data"),
             "axes": DashState("axes", "value"),
+            "settings": {name: DashState(name, "value") for name in ALL},
         },
         prevent_initial_call=True,
     )
-    def more_simulated(_: Any, client: Any, token: Any, sent: Any, axes: Any) -> dict[str, Any]:
+    def more_simulated(
+        _: Any, client: Any, token: Any, sent: Any, axes: Any, settings: dict[str, Any]
+    ) -> dict[str, Any]:
+        log_time, log_loss = "time" in (axes or []), "loss" in (axes or [])
         job = jobs.get(str(client), str(token))
+        if job is None and jobs.lost(str(client)):  # begin again with what the controls show
+            entered, ticket = jobs.enter(str(client))
+            return dict.fromkeys(NEWS, no_update) | begin(jobs, entered, ticket, read(settings), log_time, log_loss)
         if job is None:
             raise PreventUpdate
-        answer = news(job, sent_of(job, sent), "time" in (axes or []))
+        answer = news(job, sent_of(job, sent), log_time, log_loss)
         if job.dropped:  # in the meantime
             raise PreventUpdate
         return answer
@@ -105,9 +104,13 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
     def opened(search: Any) -> list[Any]:
         return control_values(State.from_query(search))
 
-    @app.callback(output=every_control, inputs=[Input("preset", "value")], prevent_initial_call=True)
-    def chosen(preset: Any) -> list[Any]:
-        if preset not in PRESETS:
+    @app.callback(
+        output=every_control,
+        inputs={"preset": Input("preset", "value"), "settings": {name: DashState(name, "value") for name in ALL}},
+        prevent_initial_call=True,
+    )
+    def chosen(preset: Any, settings: dict[str, Any]) -> list[Any]:
+        if not isinstance(preset, str) or preset not in PRESETS or read(settings) == PRESETS[preset]:
             raise PreventUpdate
         return control_values(PRESETS[preset])
 
@@ -124,7 +127,7 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
         if clicks and shown is not None:
             text = as_csv(shown.view, shown.seeds)
         elif clicks and job is not None:
-            text = as_csv(theory_view(job.state), job.seeds)
+            text = as_csv(job.view, job.seeds)
         else:
             raise PreventUpdate
         return {"filename": "iclflow.csv", "content": text, "type": "text/csv"}
@@ -138,84 +141,67 @@ def read(settings: dict[str, Any]) -> State:
     return State.read({**settings, "eigenvalues": [settings[name] for name in EIGEN_IDS]})
 
 
-def notes_for(state: State, view: TheoryView, settings: dict[str, Any]) -> dict[str, str]:
-    """The note beside each control that can have one."""
-    asked = clamped("rank", settings["rank"], state.rank)
+def begin(jobs: Jobs, client: Client, ticket: int, state: State, log_time: bool, log_loss: bool) -> dict[str, Any]:
+    """Begin with a state: what is known of its theory, and a job, unless its sample would take too long to draw."""
+    forecast = jobs.think(client, ticket, state)
+    if forecast is None:
+        raise PreventUpdate
+    too_long = draw_seconds(state.experiment()) > TOO_LONG
+    job = None if too_long else jobs.start(client, ticket, state, forecast)
+    view = known(forecast, state, 10 * PATIENCE if too_long else PATIENCE)
+    if not jobs.answer(client, ticket):
+        raise PreventUpdate
+    loss = patch_theory(view, log_time, log_loss)
+    if job is None:  # nothing will take the place of the former run
+        loss["data"] = loss_lines(view, [])
     return {
-        "heads": room_for(state),
-        "rank": f"at most D: {state.rank} is used" if asked > state.rank else "",
-        "log_samples": "" if state.data == "population" else sampling_note(draw_seconds(state.experiment())),
-        "rule": "a finite sample is trained by descent" if state.data == "sample" else "",
-        "log_init": view.note if view.prediction is not None else "",
-        "spectrum": view.note if view.prediction is None else "",
+        "loss": loss,
+        "gains": blank() if job is None else no_update,
+        "values": blank() if job is None else no_update,
+        "theory": payload(view),
+        "detail": None,
+        "job": None if job is None else job.token,
+        "progress": "theory only" if job is None else "simulating",
+        "idle": job is None,
+        "look": FRESH if job is None else FADED,
+        "forecast": view.note,
     }
 
 
-def room_for(state: State) -> str:
-    """Why the heads cannot learn all components, or why there is no rank to choose."""
-    if state.model == "merged":
-        return "merged key and query have full rank: there is no rank to choose"
-    places = state.heads * state.rank
-    return f"room for {places} of {state.dim} components" if places < state.dim else ""
+def sent_of(job: Job, sent: Any) -> tuple[int, bool]:
+    """How many seeds of this job the page already has, and whether it has the forecast."""
+    mine = isinstance(sent, list) and len(sent) == 3 and sent[0] == job.token and isinstance(sent[1], int)
+    return (sent[1], sent[2] is True) if mine else (0, False)
 
 
-def sampling_note(seconds: float) -> str:
-    """How long it takes to sample, and what to do where that is too long."""
-    if seconds <= TOO_LONG:
-        return f"about {max(seconds, 0.1):.1f} s per seed to sample; theory is that of the population"
-    return f"would take about {seconds:.0f} s to sample (limit {TOO_LONG:.0f} s): choose a smaller P or a smaller D"
-
-
-def sent_of(job: Job, sent: Any) -> int:
-    """How many seeds of this job the page already has."""
-    known = isinstance(sent, list) and len(sent) == 2 and sent[0] == job.token and isinstance(sent[1], int)
-    return sent[1] if known else 0
-
-
-def news(job: Job, sent: int, log_time: bool) -> dict[str, Any]:
-    """What has been simulated since `sent` seeds were sent."""
-    done, seeds = job.done, list(job.seeds)  # in this order: a job that is done has all its seeds
+def news(job: Job, sent: tuple[int, bool], log_time: bool, log_loss: bool) -> dict[str, Any]:
+    """What has been simulated or computed since `sent` seeds and perhaps the forecast were sent."""
+    done, seeds, view = job.done, list(job.seeds), job.view  # in this order: a job that is done has all its seeds
+    count, had_forecast = sent
     answer: dict[str, Any] = dict.fromkeys(NEWS, no_update)
-    if job.detail is None:
-        return answer | {"progress": words(job), "sent": [job.token, 0], "idle": done}
-    view = theory_view(job.state)
-    if len(seeds) > sent:
-        answer["loss"] = loss = Patch()
+    new_forecast = view.complete and not had_forecast
+    if new_forecast:
+        answer |= {"theory": payload(view), "forecast": view.note}
+        answer["loss"] = patch_theory(view, log_time, log_loss)
+    if seeds and (new_forecast or len(seeds) > count):
+        answer["loss"] = loss = patch_theory(view, log_time, log_loss) if new_forecast else Patch()
         loss["data"] = loss_lines(view, seeds)
         show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
-    if sent <= 0:
-        answer |= {"detail": job.detail, "gains": patch_gains(job.detail), "values": patch_values(job.detail, view)}
-    if job.algorithms is not None:
-        answer["detail"] = {**job.detail, "algorithms": job.algorithms}
-    return answer | {"progress": words(job), "sent": [job.token, len(seeds)], "idle": done, "look": FRESH}
+    if job.detail is not None and (count <= 0 or new_forecast or job.algorithms is not None):
+        answer["detail"] = job.detail.payload(view.prediction, job.algorithms)
+    if job.detail is not None and (count <= 0 or new_forecast):
+        answer |= {"gains": patch_gains(job.detail, view.clock), "values": patch_values(job.detail, view)}
+    if job.detail is not None:
+        answer["look"] = FRESH
+    shown = len(seeds) if job.detail is not None else 0
+    return answer | {
+        "progress": words(job), "sent": [job.token, shown, view.complete], "idle": done and view.complete,
+    }  # fmt: skip
 
 
 def words(job: Job) -> str:
     """What the job is doing, with the share that is done."""
     return job.words if job.done else f"{job.words} ({job.share:.0%})"
-
-
-def patch_gains(detail: dict[str, Any]) -> Patch:
-    """The picture of the components learned over time."""
-    patch, time = Patch(), detail["time"]
-    patch["data"] = gain_lines(time, np.array(detail["gains"]), detail["learned"])
-    patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
-    return patch
-
-
-def patch_values(detail: dict[str, Any], view: TheoryView) -> Patch:
-    """The picture of the value weights over time, simulated and predicted."""
-    patch, time, simulated = Patch(), detail["time"], np.array(detail["values"])
-    patch["data"] = value_lines(time, simulated, view.at(np.array(time), simulated.shape[1]))
-    patch["layout"]["xaxis"]["range"] = window(time, detail["learned"])
-    return patch
-
-
-def window(time: list[float], learned: list[int]) -> list[float]:
-    """Logarithmic limits of the time axis, from a little before the first component is learned."""
-    changes = [t for t, a, b in zip(time[1:], learned, learned[1:], strict=False) if a != b and t > 0]
-    first = 0.1 * changes[0] if changes else next((t for t in time if t > 0), 1.0)
-    return [float(np.log10(max(first, 1e-6))), float(np.log10(max(time[-1], 1e-5)))]
 
 
 def as_csv(view: TheoryView, seeds: list[Curve]) -> str:
@@ -245,105 +231,22 @@ def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
             raise PreventUpdate
         client, ticket = jobs.enter(str(name))
         shown = saved.show(number)
-        if shown is None or client.ticket != ticket:
+        if shown is None or not jobs.answer(client, ticket):
             raise PreventUpdate
         loss = patch_theory(shown.view, "time" in (axes or []), "loss" in (axes or []))
         loss["data"] = loss_lines(shown.view, shown.seeds)
+        detail = shown.detail
         return {
             "loss": loss,
-            "gains": nothing() if shown.detail is None else patch_gains(shown.detail),
-            "values": nothing() if shown.detail is None else patch_values(shown.detail, shown.view),
+            "gains": blank() if detail is None else patch_gains(detail, shown.view.clock),
+            "values": blank() if detail is None else patch_values(detail, shown.view),
             "theory": payload(shown.view),
-            "detail": shown.detail,
+            "detail": None if detail is None else detail.payload(shown.view.prediction, shown.algorithms),
             "job": None,
             "command": "",
             "python": f"import iclflow as icl\n\n{shown.python}" if shown.python else "",
             "progress": shown.words,
             "idle": True,
             "look": FRESH,
+            "forecast": shown.view.note,
         }
-
-
-def nothing() -> Patch:
-    """A picture without lines."""
-    patch = Patch()
-    patch["data"] = []
-    return patch
-
-
-def connect_browser(app: Dash) -> None:
-    """Tie together what the browser does alone: cursor, film, maps, clipboard, downloaded pictures."""
-    own = lambda name: ClientsideFunction("iclflow", name)  # of assets/explorer.js
-    app.clientside_callback(own("readouts"), *(Output(f"shown-{n}", "children") for n in READ),
-                            *(Input(n, "value") for n in READ))  # fmt: skip
-    app.clientside_callback(
-        own("visible"),
-        *(Output(f"box-{n}", "className") for n in HIDDEN),
-        Output("free", "className"),
-        *(Input(n, "value") for n in ("model", "spectrum", "rule", "data", "tasks", "dim")),
-    )
-    app.clientside_callback(
-        own("look"),
-        Output("sentence", "children"),
-        Output("algorithm", "children"),
-        Output("shown-cursor", "children"),
-        Output("map-first", "figure"),
-        Output("map-second", "figure"),
-        Input("cursor", "value"),
-        Input("detail", "data"),
-        Input("theory", "data"),
-        DashState("map-first", "figure"),
-        DashState("map-second", "figure"),
-    )
-    app.clientside_callback(
-        own("film"),
-        Output("cursor", "value"),
-        Input("film", "n_intervals"),
-        DashState("cursor", "value"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("play"),
-        Output("film", "disabled"),
-        Output("play", "children"),
-        Input("play", "n_clicks"),
-        DashState("film", "disabled"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("clicked"),
-        Output("cursor", "value", allow_duplicate=True),
-        Input("loss", "clickData"),
-        DashState("detail", "data"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(own("address"), Output("ignored", "data"), Input("query", "data"))
-    app.clientside_callback(
-        own("axes"),
-        Output("loss", "figure", allow_duplicate=True),
-        Input("axes", "value"),
-        DashState("loss", "figure"),
-        DashState("theory", "data"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("copy"),
-        Output("copied", "children"),
-        *(Input(f"copy-{what}", "n_clicks") for what in ("link", "command", "python")),
-        DashState("command", "children"),
-        DashState("python", "children"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("picture"),
-        Output("ignored", "data", allow_duplicate=True),
-        *(Input(f"save-{kind}", "n_clicks") for kind in ("png", "svg")),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(own("scheme"), Output("ignored", "data", allow_duplicate=True), Input("scheme", "n_clicks"),
-                            prevent_initial_call=True)  # fmt: skip
-
-
-READ = ("heads", "rank", "dim", "context", "exponent", "log_init", "log_lr", "noise", "task_exponent", "log_samples",
-        "seeds", "seed")  # fmt: skip
-HIDDEN = ("rank", "exponent", "log_lr", "log_samples", "task_exponent")

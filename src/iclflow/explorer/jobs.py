@@ -1,7 +1,8 @@
-"""Simulation behind the page: seed by seed in the background, dropped at the next change.
+"""Simulation and theory behind the page, in the background and dropped at the next change; simulation seed by seed.
 
-Every client has one job at a time. Finished seeds are kept in a cache that all clients share, so going back to a state
-shows it at once. The number of clients, the number of workers and the seconds per job are limited.
+Every client has one job at a time, and waits for one forecast. Finished seeds are kept in a cache that all clients
+share, so going back to a state shows it at once. The number of clients, the number of workers and the seconds per job
+are limited.
 """
 
 import secrets
@@ -10,23 +11,24 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from iclflow.errors import IclflowError
-from iclflow.explorer.detail import Curve, algorithms, curve_of, cut_down, detail_of
+from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.state import State
-from iclflow.explorer.theory_view import theory_view
+from iclflow.explorer.theory_view import TheoryView, outline, theory_view
 from iclflow.results.run import Run
 
 __all__ = ["Client", "Job", "Jobs"]
 
 CLIENTS, KEPT = 64, 400
-WORKERS = 2
+WORKERS, THINKERS = 2, 2
 T = TypeVar("T")
 LONGEST = 90.0  # seconds for one job
 PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
+MISSES = 8  # requests for a dropped job after which the page is taken to wait for it in vain
 ABANDONED = 10.0  # seconds without a request from the page: it was closed or left
 
 
@@ -39,9 +41,10 @@ class Job:
     """One state being simulated. `seeds` grows; `detail` and `algorithms` describe the first of them."""
 
     state: State
+    forecast: "Future[TheoryView]"
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     seeds: list[Curve] = field(default_factory=list)
-    detail: dict[str, Any] | None = None
+    detail: Detail | None = None
     algorithms: list[str] | None = None
     words: str = "waiting"
     share: float = 0.0
@@ -50,6 +53,11 @@ class Job:
     begun: float = field(default_factory=time.monotonic)
     asked: float = field(default_factory=time.monotonic)
 
+    @property
+    def view(self) -> TheoryView:
+        """What is known of theory by now."""
+        return known(self.forecast, self.state)
+
 
 @dataclass
 class Client:
@@ -57,7 +65,9 @@ class Client:
 
     ticket: int = 0
     job: Job | None = None
-    turn: threading.Lock = field(default_factory=threading.Lock)  # theory is computed for one request at a time
+    forecast: "Future[TheoryView] | None" = None
+    answered: int = 0  # the last ticket whose request got its answer
+    missed: int = 0  # requests in a row for a job that is no longer its own
 
 
 class Jobs:
@@ -65,6 +75,7 @@ class Jobs:
 
     def __init__(self, workers: int = WORKERS) -> None:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="simulate")
+        self.thinkers = ThreadPoolExecutor(THINKERS, thread_name_prefix="theory")
         self.lock = threading.Lock()
         self.clients: OrderedDict[str, Client] = OrderedDict()
         self.cache: OrderedDict[tuple[str, State, int], Any] = OrderedDict()
@@ -79,11 +90,22 @@ class Jobs:
                 forget(self.clients.popitem(last=False)[1])
             forget(client)
             client.ticket += 1
+            client.missed = 0
             return client, client.ticket
 
-    def start(self, client: Client, ticket: int, state: State) -> Job | None:
+    def think(self, client: Client, ticket: int, state: State) -> "Future[TheoryView] | None":
+        """Begin to compute the theory of a state, unless the client has a newer ticket."""
+        with self.lock:
+            if client.ticket != ticket:
+                return None
+            client.forecast = self.thinkers.submit(theory_view, state)
+            return client.forecast
+
+    def start(
+        self, client: Client, ticket: int, state: State, forecast: "Future[TheoryView] | None" = None
+    ) -> Job | None:
         """Begin to simulate a state, unless the client has a newer ticket."""
-        job = Job(state)
+        job = Job(state, forecast or self.thinkers.submit(theory_view, state))
         with self.lock:
             if client.ticket != ticket:
                 return None
@@ -100,6 +122,26 @@ class Jobs:
             return None
         job.asked = time.monotonic()
         return job
+
+    def answer(self, client: Client, ticket: int) -> bool:
+        """Whether a ticket is still valid; from now on the page that holds it is expected to know its job."""
+        with self.lock:
+            if client.ticket != ticket:
+                return False
+            client.answered = ticket
+            return True
+
+    def lost(self, name: str) -> bool:
+        """Whether a page keeps asking for a job that an older request of its own, coming in late, has dropped.
+
+        While the answer to its last request is still being made, it is not lost.
+        """
+        with self.lock:
+            client = self.clients.get(name)
+            if client is None or client.answered != client.ticket:
+                return False
+            client.missed += 1
+            return client.missed > MISSES
 
     def work(self, job: Job) -> None:
         """Simulate a job; whatever goes wrong is shown on the page."""
@@ -125,13 +167,12 @@ class Jobs:
             runs.append(self.run_of(job, number))
             job.seeds.append(curve_of(runs[-1]))
             if number == 0:
-                job.detail = detail_of(runs[0], theory_view(state).drops).payload()
+                job.detail = detail_of(runs[0])
         self.check(job)
         job.words, job.share = "naming the algorithm", 1.0
-        first, others = runs[0], {run.status for run in runs[1:]} - {"ok"}
+        first = runs[0]
         job.algorithms = self.cached(("algorithms", *key_of(state, 0)), lambda: algorithms(first))
-        problems = [*first.summary["warnings"], *([first.status] if first.status != "ok" else []), *sorted(others)]
-        job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *problems])
+        job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *problems(runs)])
 
     def run_of(self, job: Job, number: int) -> Run:
         """The run of one seed, cut down to what the page shows."""
@@ -181,14 +222,7 @@ class Jobs:
         """Train small models of all these shapes, one after another, while no client waits."""
         from iclflow.training.start import run_experiment
 
-        small = {"log_init": -0.3, "seeds": 1, "heads": 2}
-        states = [
-            State.read({**small, "model": model, "dim": dim, "rank": rank, "rule": rule})
-            for dim in (4, 12)
-            for model, rank in (("separate", 1), ("merged", 1), ("separate", 2))
-            for rule in ("flow", "descent")
-        ]
-        for state in states:
+        for state in shapes():
             while self.at_work() and not self.closed:  # clients first
                 time.sleep(0.1)
             if self.closed:
@@ -202,13 +236,51 @@ class Jobs:
             for client in self.clients.values():
                 forget(client)
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self.thinkers.shutdown(wait=False, cancel_futures=True)
+
+
+def shapes() -> list[State]:
+    """States whose training compiles what the page needs: the flow on all shapes, descent, samples and optimisers."""
+    small = {"log_init": -0.3, "seeds": 1, "heads": 2}
+    kinds = [("separate", 1), ("merged", 1), ("separate", 2)]
+    padded = [
+        State.read({**small, "model": model, "dim": dim, "rank": rank, "rule": rule})
+        for dim in (4, 12)
+        for model, rank in kinds
+        for rule in ("flow", "descent")
+    ]
+    sample = [State.read({**small, "heads": 5, "data": "sample", "log_samples": 3})]
+    rules = [State.read({**small, "optimizer": rule, "log_length": 2}) for rule in ("momentum", "adam", "muon")]
+    deep = [State.read({**small, "heads": 4, "dim": 2, "layers": 2, "log_length": 2})]
+    return [*padded[:6], *sample, *rules, *padded[6:], *deep]
 
 
 def forget(client: Client) -> None:
-    """Drop the job of a client."""
+    """Drop the job of a client, and its forecast if that has not begun."""
     if client.job is not None:
         client.job.dropped = True
-    client.job = None
+    if client.forecast is not None:
+        client.forecast.cancel()
+    client.job = client.forecast = None
+
+
+def known(forecast: "Future[TheoryView]", state: State, patience: float = 0.0) -> TheoryView:
+    """The theory of a state if it is there within some seconds, else what is known without it."""
+    try:
+        return forecast.result(patience)
+    except (TimeoutError, CancelledError):
+        return outline(state)
+
+
+def problems(runs: list[Run]) -> list[str]:
+    """What is wrong with some of the runs, in words."""
+    first = runs[0]
+    said = list(first.summary["warnings"])
+    if first.status != "ok":
+        why = first.summary["runs"][0].get("why", "")
+        said = [*said, *([f"{first.status}: {why}"] if why not in said else [])]
+    others = [f"seed {run.seeds[0]} {run.status}" for run in runs[1:] if run.status != "ok"]
+    return [*said, *others]
 
 
 def key_of(state: State, number: int) -> tuple[State, int]:

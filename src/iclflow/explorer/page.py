@@ -1,7 +1,10 @@
-"""The layout: controls on the left, pictures on the right, one time cursor for all of them."""
+"""The layout: controls on the left, pictures on the right, one time cursor for all of them.
+
+On a narrow screen the loss comes first, then its cursor, the controls and the other pictures: the order they have here.
+"""
 
 import secrets
-from typing import Any
+from typing import Any, cast
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -14,24 +17,30 @@ __all__ = ["CONTROLS", "EIGEN_IDS", "control_values", "layout"]
 
 CONTROLS = (*CHOICES, *RANGES)  # the id of a control is the name of the field of `State`
 EIGEN_IDS = tuple(f"eigenvalue-{i}" for i in range(int(RANGES["dim"][1])))
-STEPS = {"exponent": 0.05, "log_init": 0.05, "log_lr": 0.05, "noise": 0.05, "task_exponent": 0.1, "log_samples": 0.1}
+STEPS = {"exponent": 0.05, "log_init": 0.05, "log_lr": 0.05, "noise": 0.05, "task_exponent": 0.1, "log_samples": 0.1,
+         "log_decay": 0.05, "log_length": 0.1}  # fmt: skip
 LABELS = {
     "model": "Key and query", "heads": "Heads H", "rank": "Rank R", "dim": "Dimension D", "context": "Context length N",
     "spectrum": "Token spectrum", "exponent": "Exponent", "log_init": "Initial scale", "rule": "Rule",
     "log_lr": "Learning rate", "noise": "Label noise (variance)", "tasks": "Task covariance",
     "task_exponent": "Its exponent", "data": "Data", "log_samples": "Sequences P", "seeds": "Seeds",
-    "seed": "First seed", "normalize": "Scale of attention",
+    "seed": "First seed", "normalize": "Scale of attention", "optimizer": "Optimiser", "layers": "Layers L",
+    "log_decay": "Weight decay", "log_length": "Length of training",
 }  # fmt: skip
 WORDS = {
     "separate": "separate", "merged": "merged", "linear": "linear", "white": "white", "power": "power law",
     "free": "free", "flow": "gradient flow", "descent": "descent", "population": "population", "sample": "sample",
-    "equal": "identity", "context": "1/N", "tokens": "1/(N+1)", "none": "none",
+    "equal": "identity", "context": "1/N", "tokens": "1/(N+1)", "none": "none", "sgd": "plain", "momentum": "momentum",
+    "adam": "Adam", "muon": "Muon",
 }  # fmt: skip
 BUTTONS = {
     "copy-link": "Copy link", "copy-command": "Copy as command", "copy-python": "Copy as Python",
     "save-csv": "CSV", "save-png": "PNG", "save-svg": "SVG",
 }  # fmt: skip
-GRAPH: dcc.Graph.Config = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+GRAPH: dict[str, Any] = {
+    "displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d", "sendChartToCloud"],
+    "showSendToCloud": False, "plotlyServerURL": "",
+}  # fmt: skip
 
 
 def layout(saved: list[str]) -> html.Div:
@@ -40,26 +49,28 @@ def layout(saved: list[str]) -> html.Div:
         [
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="client", data=secrets.token_hex(16)),
-            *(dcc.Store(id=name) for name in ("job", "sent", "theory", "detail", "query", "ignored")),
+            *(dcc.Store(id=name) for name in ("job", "sent", "theory", "detail", "query", "ignored", "dark")),
             dcc.Interval(id="tick", interval=120, disabled=True),
             dcc.Interval(id="film", interval=90, disabled=True),
             dcc.Download(id="download"),
             header(),
-            html.Div([controls(saved), pictures()], className="columns"),
+            html.Main(
+                [loss_picture(), cursor(), controls(saved), other_pictures()], id="pictures", className="columns"
+            ),
         ],
         className="page",
     )
 
 
 def header() -> html.Header:
-    """The title, the sentence at the cursor and the progress of the simulation."""
+    """The title, the progress of the simulation, the sentence at the cursor and the algorithm there."""
     label = html.Span("runs in context: ", className="soft")
     return html.Header(
         [
             html.H1("iclflow"),
+            html.P(id="progress", className="soft progress", role="status"),
             html.P(id="sentence", className="sentence", **aria(live="polite")),
             html.P([label, html.Span(id="algorithm")], className="algorithm"),
-            html.P(id="progress", className="soft", role="status"),
         ]
     )
 
@@ -72,10 +83,11 @@ def group(title: str, *parts: Component) -> html.Fieldset:
 def controls(saved: list[str]) -> html.Aside:
     """All controls, in groups."""
     task, more_task = ("dim", "context", "spectrum", "exponent"), ("noise", "tasks", "task_exponent")
-    training = ("log_init", "rule", "log_lr", "data", "log_samples", "seeds", "seed", "normalize")
+    training = ("log_init", "rule", "optimizer", "log_lr", "log_decay", "log_length", "data", "log_samples", "seeds",
+                "seed", "normalize")  # fmt: skip
     groups = [
         group("Start from", preset_choice(), saved_choice(saved)),
-        group("Model", *map(control, ("model", "heads", "rank"))),
+        group("Model", *map(control, ("model", "heads", "rank", "layers"))),
         group("Task", *map(control, task), free_spectrum(), *map(control, more_task)),
         group("Training", *map(control, training)),
         share(),
@@ -87,7 +99,10 @@ def preset_choice() -> html.Div:
     """The list of presets."""
     options = [{"label": name, "value": name} for name in PRESETS]
     return html.Div(
-        [html.Label("Figure of the paper", htmlFor="preset"), dcc.Dropdown(options, id="preset", placeholder="choose")]
+        [
+            html.Label("A figure of the paper, or beyond it", htmlFor="preset"),
+            dcc.Dropdown(options, id="preset", placeholder="choose"),
+        ]
     )
 
 
@@ -148,13 +163,22 @@ def share() -> html.Fieldset:
     )
 
 
-def pictures() -> html.Main:
-    """The plots and the time cursor."""
-    graph = lambda name, figure, height=290: dcc.Graph(
-        id=name, figure=figure, config=GRAPH, style={"height": f"{height}px"}
-    )
+def graph(name: str, figure: dict[str, Any], height: str = "plot") -> dcc.Graph:
+    """An empty plot; heights are variables of the style sheet."""
+    config = cast("dcc.Graph.Config", GRAPH)
+    return dcc.Graph(id=name, figure=figure, config=config, style={"height": f"var(--{height})"})
+
+
+def loss_picture() -> html.Section:
+    """The loss, and below it what theory has to say about its forecast."""
+    note = html.P(id="forecast", className="note", role="status")
+    return html.Section([graph("loss", empty_loss(), "tall"), note], id="loss-box", **aria(label="Loss over time"))
+
+
+def cursor() -> html.Div:
+    """The time cursor, and how the axes are drawn."""
     axes = [{"label": "log time", "value": "time"}, {"label": "log loss", "value": "loss"}]
-    cursor = html.Div(
+    return html.Div(
         [
             html.Button("Play", id="play", type="button", **aria(pressed="false")),
             html.Label(["Time cursor ", html.Output(id="shown-cursor")], htmlFor="cursor"),
@@ -164,22 +188,18 @@ def pictures() -> html.Main:
         ],
         className="cursor",
     )
-    return html.Main(
+
+
+def other_pictures() -> html.Div:
+    """What the weights of the first seed do, over time and at the cursor."""
+    return html.Div(
         [
-            html.Section(
-                graph("loss", empty_loss(), 390), id="loss-box", className="wide", **aria(label="Loss over time")
-            ),
-            cursor,
-            html.Div(
-                [
-                    html.Section(graph("gains", empty_gains()), **aria(label="Components learned over time")),
-                    html.Section(graph("values", empty_values()), **aria(label="Value weights over time")),
-                    html.Section(graph("map-first", empty_map("Keys")), **aria(label="Keys at the cursor")),
-                    html.Section(graph("map-second", empty_map("Queries")), **aria(label="Queries at the cursor")),
-                ],
-                className="grid",
-            ),
-        ]
+            html.Section(graph("gains", empty_gains()), **aria(label="Components learned over time")),
+            html.Section(graph("values", empty_values()), **aria(label="Value weights over time")),
+            html.Section(graph("map-first", empty_map("Keys"), "map"), **aria(label="Keys at the cursor")),
+            html.Section(graph("map-second", empty_map("Queries"), "map"), **aria(label="Queries at the cursor")),
+        ],
+        className="grid",
     )
 
 

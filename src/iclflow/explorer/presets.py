@@ -1,8 +1,10 @@
-"""States to start from, named after the figures of the paper, with the settings of `iclflow reproduce`."""
+"""States to start from, named after the figures of the paper, with the settings of `iclflow reproduce`, and some
+beyond it.
+"""
 
 from iclflow.explorer.state import State
 
-__all__ = ["PRESETS"]
+__all__ = ["PRESETS", "preset_of"]
 
 PRESETS: dict[str, State] = {
     "Fig. 1: one abrupt drop (merged)": State.read({"model": "merged", "heads": 8, "log_init": -3}),
@@ -22,4 +24,16 @@ PRESETS: dict[str, State] = {
         {"log_init": -2.699, "tasks": "power", "task_exponent": -1.5, "spectrum": "power", "exponent": 0.5}
     ),
     "A finite sample": State.read({"data": "sample", "log_samples": 3.7, "log_init": -1.5, "log_lr": -0.7}),
+    "Weight decay cuts the staircase off": State.read({"log_decay": -2.7, "log_length": 4}),
+    "Momentum on the clock of the flow": State.read({"optimizer": "momentum", "log_lr": -2, "seeds": 1}),
+    "Adam: no staircase": State.read({"optimizer": "adam", "log_lr": -2.5, "log_length": 3.5}),
+    "Muon: all components together": State.read({"optimizer": "muon", "log_lr": -2.5, "log_length": 3}),
+    "Two layers: a second staircase": State.read(
+        {"dim": 2, "context": 20, "heads": 4, "layers": 2, "log_init": -1.7, "log_length": 4.3, "seeds": 1}
+    ),
 }  # fmt: skip
+
+
+def preset_of(state: State) -> str | None:
+    """The name of the preset that a state is; None if it is another."""
+    return next((name for name, preset in PRESETS.items() if preset == state), None)

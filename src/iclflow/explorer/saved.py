@@ -5,14 +5,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput, IclflowError
-from iclflow.explorer.detail import Curve, algorithms, curve_of, cut_down, detail_of
+from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.theory_view import TheoryView, full_view, levels_only, usable
 from iclflow.results.run import Run
 from iclflow.theory.landscape import plateau_losses
@@ -29,9 +28,10 @@ class Shown:
 
     view: TheoryView
     seeds: list[Curve]
-    detail: dict[str, Any] | None
+    detail: Detail | None
     words: str
     python: str = ""
+    algorithms: list[str] | None = None
 
 
 class Saved:
@@ -104,7 +104,9 @@ def show_run(path: Path, name: str) -> Shown:
     view = view_of(first)
     seeds = [curve_of(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
     words = f"{name}: {run.status}, read only; move a control to go back"
-    return Shown(view, seeds, shown_detail(cut_down(first), view), words, f'run = icl.load("{path}")')
+    detail = shown_detail(cut_down(first))
+    named = None if detail is None else algorithms(cut_down(first))
+    return Shown(view, seeds, detail, words, f'run = icl.load("{path}")', named)
 
 
 def refuse_foreign_files(path: Path) -> None:
@@ -120,12 +122,13 @@ def refuse_foreign_files(path: Path) -> None:
             raise BadInput(f"summary.json: names {name[:80]!r}, which is not a file of the run")
 
 
-def shown_detail(run: Run, view: TheoryView) -> dict[str, Any] | None:
+def shown_detail(run: Run) -> Detail | None:
     """The detail of a run; None for models and tasks whose weights have no picture in an eigenbasis."""
-    if not (run.model.linear and run.model.offers("reduced")) or run.experiment.data is not None:
+    readable = (run.model.linear or run.model.has_gram) and run.model.offers("reduced")
+    if not readable or run.experiment.data is not None:
         return None
     try:
-        return {**detail_of(run, view.drops).payload(), "algorithms": algorithms(run)}
+        return detail_of(run)
     except BadInput:
         return None
 

@@ -11,7 +11,19 @@ from urllib.parse import parse_qsl, urlencode
 
 from iclflow.experiment import Experiment
 
-__all__ = ["CHOICES", "EIGENVALUE", "RANGES", "State", "clamped", "falling"]
+__all__ = [
+    "CHOICES",
+    "DEEP_DIM",
+    "DEEP_HEADS",
+    "EIGENVALUE",
+    "GRAMS",
+    "LARGEST_SMALL",
+    "RANGES",
+    "SMALL_STEPS",
+    "State",
+    "clamped",
+    "falling",
+]
 
 CHOICES = {
     "model": ("separate", "merged"),
@@ -20,6 +32,7 @@ CHOICES = {
     "data": ("population", "sample"),
     "tasks": ("equal", "power"),
     "normalize": ("context", "tokens", "none"),
+    "optimizer": ("sgd", "momentum", "adam", "muon"),
 }
 RANGES: dict[str, tuple[float, float]] = {
     "dim": (2, 16),
@@ -34,9 +47,16 @@ RANGES: dict[str, tuple[float, float]] = {
     "log_samples": (2, 5),
     "seeds": (1, 20),
     "seed": (0, 10_000),
+    "layers": (1, 3),
+    "log_decay": (-5, 0),
+    "log_length": (2, 5),
 }
-WHOLE = ("dim", "context", "heads", "rank", "seeds", "seed")
+WHOLE = ("dim", "context", "heads", "rank", "seeds", "seed", "layers")
 EIGENVALUE = (0.01, 1.0)
+DEEP_DIM, DEEP_HEADS = 3, 6  # the largest for which several layers are trained in seconds
+GRAMS = 256  # Gram matrices that stand for the population of several layers
+SMALL_STEPS = ("adam", "muon")  # rules that move weights by the learning rate itself
+LARGEST_SMALL = -2.0  # the largest `log_lr` of these
 LONGEST_QUERY = 4000  # characters
 
 
@@ -63,6 +83,10 @@ class State:
     seeds: int = 3
     seed: int = 0
     normalize: str = "context"
+    optimizer: str = "sgd"
+    layers: int = 1
+    log_decay: float = -5.0  # its lowest value means none
+    log_length: float = 4.0  # of runs whose end no lowest loss marks
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -78,8 +102,16 @@ class State:
                 taken[field.name] = clamped(field.name, value, field.default)
         taken["rank"] = min(taken["rank"], taken["dim"])
         taken["eigenvalues"] = read_eigenvalues(values.get("eigenvalues"), taken)
-        if taken["data"] == "sample":
-            taken["rule"] = "descent"  # the sample's flow would have to be compiled for every shape
+        if taken["dim"] > DEEP_DIM:
+            taken["layers"] = 1
+        if taken["layers"] > 1:
+            taken |= {"data": "population", "heads": min(taken["heads"], DEEP_HEADS)}
+            taken["normalize"] = "context" if taken["normalize"] == "tokens" else taken["normalize"]
+        if taken["optimizer"] in SMALL_STEPS:
+            taken["log_lr"] = min(taken["log_lr"], LARGEST_SMALL)
+        # The flow of a sample would have to be compiled for every shape, and that of several layers takes minutes.
+        if taken["data"] == "sample" or taken["layers"] > 1 or taken["optimizer"] != "sgd":
+            taken["rule"] = "descent"
         return cls(**taken)
 
     @classmethod
@@ -112,11 +144,33 @@ class State:
         """The number of sequences, infinite for the population."""
         return int(float(f"{10**self.log_samples:.2g}")) if self.data == "sample" else math.inf
 
+    @property
+    def weight_decay(self) -> float:
+        """The weight decay, in two digits."""
+        return float(f"{10**self.log_decay:.2g}") if self.log_decay > RANGES["log_decay"][0] else 0.0
+
+    @property
+    def has_length(self) -> bool:
+        """Whether the run takes the steps or the time that it is given, because no lowest loss marks its end."""
+        return self.weight_decay > 0 or self.layers > 1 or self.optimizer in SMALL_STEPS
+
+    @property
+    def length(self) -> int:
+        """Steps of descent or t/tau of the flow, in two digits."""
+        return int(float(f"{10**self.log_length:.2g}"))
+
+    @property
+    def clock(self) -> str:
+        """What the time axis counts."""
+        return "learning rate × step" if self.optimizer in SMALL_STEPS else "t/τ"
+
     def flat(self) -> dict[str, Any]:
         """The settings under the names of the command line, without those that have no effect."""
         settings: dict[str, Any] = {"model": self.model, "heads": self.heads, "dim": self.dim, "context": self.context}
         if self.model == "separate":
             settings["rank"] = self.rank
+        if self.layers > 1:
+            settings |= {"layers": self.layers, "freeze_vectors": True, "gram_samples": GRAMS}
         settings["spectrum"] = self.token_spectrum()
         if self.tasks == "power":
             settings["task_spectrum"] = f"power:{self.task_exponent:g}"
@@ -125,8 +179,14 @@ class State:
         if self.normalize != "context":
             settings["normalize"] = self.normalize
         settings["init"] = self.init
+        if self.optimizer != "sgd":
+            settings["optimizer"] = self.optimizer
+        if self.weight_decay > 0:
+            settings["weight_decay"] = self.weight_decay
         if self.rule == "descent":
             settings["lr"] = self.lr
+        if self.has_length:
+            settings |= {"steps": self.length} if self.rule == "descent" else {"time": float(self.length)}
         if self.data == "sample":
             settings["samples"] = self.samples
         return settings | {"seed": self.seed, "seeds": self.seeds}
@@ -144,14 +204,15 @@ class State:
 
     def command(self) -> str:
         """The `iclflow train` command for what is on screen."""
-        return "iclflow train " + " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.flat().items())
+        flag = lambda name, value: f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        return "iclflow train " + " ".join(flag(name, value) for name, value in self.flat().items())
 
     def python(self) -> str:
         """The same as Python code."""
         settings = self.flat()
         kind = settings.pop("model").capitalize()
         task = {n: settings.pop(n) for n in list(settings) if n in TASK_NAMES}
-        model = {n: settings.pop(n) for n in ("heads", "rank") if n in settings}
+        model = {n: settings.pop(n) for n in ("heads", "rank", "layers") if n in settings}
         call = lambda values: ", ".join(f"{name}={value!r}" for name, value in values.items())
         return (
             "import iclflow as icl\n\n"

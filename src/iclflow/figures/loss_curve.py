@@ -55,10 +55,22 @@ def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
     if len(run.seeds) == 1:
         time = np.unique(np.concatenate([np.linspace(0, end, 400), near(prediction.drop_times, end)]))
         ax.plot(time, prediction.loss(time), label="theory from initial weights", **THEORY)
+        interval_bands(ax, prediction)
     drops = prediction.drop_times
     if len(drops) > 1 and drops[-1] > 10 * drops[0]:
         log_time(ax, 0.3 * drops[0], end)
     plateau_lines(ax, prediction.levels, None if len(prediction.levels) > 2 else ["zero", "minimum"])
+
+
+def interval_bands(ax: Axes, prediction: Prediction) -> None:
+    """Shade the 95 % interval of every predicted drop time, between the two levels of the drop."""
+    label: str | None = "95 % interval of drop times"
+    for (low, high), above, below in zip(
+        prediction.drop_intervals, prediction.levels[:-1], prediction.levels[1:], strict=False
+    ):
+        if low <= high < np.inf:
+            ax.fill_betweenx([below, above], low, high, color=THEORY["color"], alpha=0.15, lw=0, label=label)
+            label = None
 
 
 def near(drops: Float[np.ndarray, " m"], end: float) -> Float[np.ndarray, " T"]:

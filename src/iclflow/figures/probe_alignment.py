@@ -2,16 +2,16 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as PlainFigure
 
 from iclflow.errors import BadInput
-from iclflow.figures.style import BLACK, figure_of, styled
+from iclflow.figures.style import BLACK, Figure, figure_of, styled
 from iclflow.probing.result import Probe
 
 __all__ = ["probe_alignment"]
 
 
-def probe_alignment(probe: Probe, *, ax: Axes | None = None) -> Figure:
+def probe_alignment(probe: Probe, *, ax: Axes | None = None) -> PlainFigure:
     """Draw a map of heads by components: colours are alignments, numbers are shares of the gain.
 
     Args:
@@ -40,7 +40,7 @@ def probe_alignment(probe: Probe, *, ax: Axes | None = None) -> Figure:
         ax.set(xlabel="component", ylabel="head", xticks=range(dim), title="alignment (share of gain)")
         ax.set_xticklabels([str(d + 1) for d in range(dim)])
         if count <= 20:
-            ax.set_yticks(range(count))
+            ax.set_yticks(range(count), [str(h + 1) for h in range(count)])
         figure = figure_of(ax)
         figure.colorbar(image, ax=ax, shrink=0.9)
         return figure

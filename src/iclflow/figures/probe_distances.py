@@ -3,9 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from iclflow.figures.style import BLACK, COLOURS, GREY, styled
+from iclflow.figures.style import BLACK, COLOURS, GREY, Figure, styled
 from iclflow.probing.naming import THRESHOLD
 from iclflow.probing.result import Probe
 
@@ -49,9 +48,10 @@ def draw_distances(ax: Axes, probe: Probe, time: Float[np.ndarray, " T"], marker
     size = probe.gains.sets.size
     names = ["zero", *(f"pcr-{m} shrunk" for m in range(1, size)), "least squares shrunk"]
     for number, name in enumerate(names):
-        distance, colour = clipped(probe.entries[name].distance), COLOURS[number % len(COLOURS)]
+        distance = clipped(probe.entries[name].distance)
+        colour = COLOURS[(number - 1) % len(COLOURS)] if number else BLACK  # that of the newest direction
         ax.plot(time, distance, color=colour, marker=marker, label=f"$M_{{{number}}}$" if number else "zero")
-    for (name, label), dash in zip(OTHERS.items(), ("--", ":", "-."), strict=True):
+    for (name, label), dash in zip(OTHERS.items(), ("-", ":", "-."), strict=True):
         ax.plot(time, clipped(probe.entries[name].distance), color=GREY, lw=1.0, ls=dash, marker=marker, label=label)
     ax.axhline(THRESHOLD, color=BLACK, lw=0.7)
     ax.annotate(

@@ -34,6 +34,6 @@ def probe_gains(probe: Probe, *, ax: Axes | None = None) -> Figure:
             time_axis(ax, probe)
             ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         for level in (0.5, 1.0):
-            ax.axhline(level, color=GREY, lw=0.7, ls=(0, (4, 3)))
+            ax.axhline(level, color=GREY, lw=0.7, ls=":")
         ax.set(ylabel=r"gain $e_d'Ae_d\,/\,\alpha_d$", title=f"{probe.subject}: {probe.algorithm}")
         return figure_of(ax)

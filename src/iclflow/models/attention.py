@@ -1,4 +1,7 @@
-"""What merged and separate attention have in common: heads, a scale or a softmax, and which blocks of value train."""
+"""What merged and separate attention have in common: heads, a scale or a softmax, and which blocks of value train.
+
+With more than one layer everything that differs is in `models.deep`.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -11,26 +14,58 @@ from iclflow.config import Task
 from iclflow.config.task import Count
 from iclflow.data.features import attention_scale
 from iclflow.errors import BadInput
-from iclflow.models.base import Model, Weights
+from iclflow.models import deep
+from iclflow.models.base import Model, Shapes, Weights
+from iclflow.models.reduced import Reduced
 
 __all__ = ["Attention"]
 
 
 class Attention(Model):
-    """One layer of attention; subclasses say how a head scores its tokens."""
+    """Layers of attention, by default one; subclasses say how a head scores its tokens."""
 
     laws: ClassVar[tuple[str, ...]] = ("entry", "public", "norm", "aligned", "random")
     homogeneous: ClassVar[int]  # the degree without softmax
     heads: Count = Field(8, description="number of heads H")
     softmax: bool = Field(False, description="softmax over the tokens instead of a scale")
+    layers: Count = Field(1, description="number of layers L")
+    looped: bool = Field(False, description="one set of weights in all layers")
 
     @abstractmethod
     def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
         """The scores (H, n) of all tokens for one query."""
 
+    @abstractmethod
+    def layer(self, weights: Weights, gram: Any) -> Any:
+        r"""What one layer takes off a token, $\sum_h V_h S M_h$ (E, E), from its weights and a Gram matrix $S$."""
+
+    @property
+    def deep(self) -> bool:
+        """Whether there is more than one layer."""
+        return self.layers > 1
+
+    def per_layer(self, shapes: Shapes) -> Shapes:
+        """The shapes with a layer axis in front where there are several layers; looped layers share one row of it."""
+        rows = 1 if self.looped else self.layers
+        return {name: (rows, *shape) for name, shape in shapes.items()} if self.deep else shapes
+
+    def all_heads(self, reduced: Reduced) -> Reduced:
+        """The heads of all layers one after the other."""
+        return deep.all_heads(reduced) if self.deep else reduced
+
+    def axis_names(self) -> dict[str, tuple[str, ...]]:
+        return {name: ("layer", *names) for name, names in self.axes.items()} if self.deep else self.axes
+
     @property
     def linear(self) -> bool:
-        return not self.softmax
+        return not (self.softmax or self.deep)
+
+    @property
+    def has_gram(self) -> bool:
+        return self.deep
+
+    def gram(self, weights: Weights, gram: Any, query: Any, task: Task) -> Any:
+        return deep.predict_from_gram(self, weights, gram, query, task)
 
     @property
     def degree(self) -> int | None:
@@ -42,14 +77,20 @@ class Attention(Model):
     def complaints(self, task: Task) -> Iterator[str]:
         if self.softmax and task.normalize == "context":
             yield "normalize: 'context' must be 'none' or 'tokens' with softmax, which has scale 1"
+        if self.deep:
+            yield from deep.complaints(self.softmax, task)
 
-    def linear_twin(self) -> Model:
+    def linear_twin(self) -> Model | None:
+        if self.deep:
+            return None
         return self.replace(softmax=False) if self.softmax else self
 
     def compiled_for(self, task: Task) -> Task:
         return compiled_for(task)
 
     def predict(self, weights: Weights, sequence: Any, task: Task) -> Any:
+        if self.deep:
+            return deep.predict_from_tokens(self, weights, sequence, task)
         from iclflow.models.readout import read_out
 
         dim, scale = task.dim, attention_scale(self.normalize(task), sequence.shape[0] - 1)
@@ -66,7 +107,8 @@ class Attention(Model):
         return over_prefixes(answer, sequence, task.dim, self.normalize(task))
 
     def describe(self) -> str:
-        return f"{self.kind}{', softmax' if self.softmax else ''}"
+        depth = f", {self.layers} {'looped ' if self.looped else ''}layers" if self.deep else ""
+        return f"{self.kind}{depth}{', softmax' if self.softmax else ''}"
 
     def title(self) -> str:
         heads = f"{self.heads} heads" if self.heads > 1 else "one head"
@@ -75,9 +117,17 @@ class Attention(Model):
     @classmethod
     def dim_of(cls, weights: Weights, out_dim: int) -> int:
         shape = np.shape(weights["value"])
-        if len(shape) != 3 or shape[1] != shape[2] or shape[2] <= out_dim:
+        if len(shape) not in (3, 4) or shape[-2] != shape[-1] or shape[-1] <= out_dim:
             raise BadInput(f"weights: 'value' has shape {shape}, must be (H, E, E) with E > out_dim = {out_dim}")
-        return shape[2] - out_dim
+        return shape[-1] - out_dim
+
+    @classmethod
+    def fields_of(cls, weights: Weights) -> dict[str, int]:
+        """Heads and layers; a layer axis of length 1 serves all layers, whose number it does not tell."""
+        *layers, heads, _, _ = np.shape(weights["value"])
+        if not layers:
+            return {"heads": heads, "layers": 1}
+        return {"heads": heads, "looped": layers == [1], **({} if layers == [1] else {"layers": layers[0]})}
 
 
 def compiled_for(task: Task) -> Task:

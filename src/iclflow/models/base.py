@@ -8,6 +8,7 @@ A model is a frozen record of settings with methods. Built-in models and a user'
 | `shapes`, and `axes` if the axes have names | initial weights, files, labels |
 | `predict`, one sequence | the tokens engine and the probe |
 | optional: `theta` and `pull_back` | the moments engine and the flow |
+| optional: `gram`, from a Gram matrix and a query | the gram engine, and the flow on it |
 | optional: `reduced` | theory, the probe's table of heads, figures |
 | optional: `balanced` | the default learning rate and the end of a run |
 | optional: `aligned` and further `laws` | initial laws |
@@ -16,6 +17,7 @@ A model is a frozen record of settings with methods. Built-in models and a user'
 What a model does not offer is refused by its name. Nothing here imports JAX.
 """
 
+import difflib
 import importlib
 import sys
 from collections.abc import Iterator
@@ -33,13 +35,14 @@ from iclflow.errors import BadInput
 if TYPE_CHECKING:
     from iclflow.models.reduced import Reduced
 
-__all__ = ["KNOWN", "Model", "Unknown", "Weights", "import_model", "model_named"]
+__all__ = ["KNOWN", "Model", "Unknown", "Weights", "check_order", "import_model", "model_named", "shape_complaints"]
 
 Weights = dict[str, Any]  # arrays of NumPy or JAX by name
 Where = dict[str, Any]  # an index into each of some arrays
 Shapes = dict[str, tuple[int, ...]]
 
 NEEDED = ("shapes", "predict")
+PLAIN = (bool, int, float, str, list, tuple, dict)  # what a field may hold
 TAKEN = ("model", "data", *Task.model_fields, *Training.model_fields)  # names of other settings
 KNOWN: dict[str, type["Model"]] = {}  # every model class of this process, by its name in files
 
@@ -69,6 +72,19 @@ class Model(Record):
                 signature = "shapes(self, task) and predict(self, weights, sequence, task)"
                 raise BadInput(f"model: {type(self).__name__!r} has no method {name}; a model needs {signature}")
         super().__init__(**values)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        typed = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
+        for name, value in vars(cls).items():
+            if not isinstance(value, PLAIN) or name.startswith("_") or name in typed:
+                continue
+            if name in NEEDED:
+                raise BadInput(f"{name}: must be a method of class {cls.__name__}, not {value!r:.60}")
+            if hasattr(Model, name):
+                continue
+            written = f"{name}: {type(value).__name__} = {value!r:.40}"
+            raise BadInput(f"{name}: a field of model {cls.__name__!r} needs a type; write {written}")
+        super().__init_subclass__(**options)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -136,9 +152,13 @@ class Model(Record):
         """By what the law `public` divides the scale of an array of so many entries."""
         return 1.0
 
+    def axis_names(self) -> dict[str, tuple[str, ...]]:
+        """The names of the axes of the arrays, where they have names."""
+        return self.axes
+
     def head_axis(self, name: str) -> int | None:
         """Which axis of an array counts heads."""
-        axes = self.axes.get(name, ())
+        axes = self.axis_names().get(name, ())
         return axes.index("head") if "head" in axes else None
 
     def head_count(self, task: Task) -> int:
@@ -157,13 +177,18 @@ class Model(Record):
 
     @property
     def degree(self) -> int | None:
-        """The degree of the prediction as a homogeneous function of the weights; `None` where it is not one."""
+        """The degree of a layer's output as a homogeneous function of its weights; `None` where it is not one."""
         return None
 
     @property
     def linear(self) -> bool:
         """Whether the prediction is linear in coefficients `theta`, so that moments of the data are enough."""
         return self.offers("theta") and self.offers("pull_back")
+
+    @property
+    def has_gram(self) -> bool:
+        """Whether the prediction follows from the Gram matrix of the context and the query."""
+        return self.offers("gram")
 
     # --- optional ---------------------------------------------------------------------------------------------------
 
@@ -174,6 +199,10 @@ class Model(Record):
     def pull_back(self, trained: Weights, slope: Any) -> Weights:
         r"""The gradient of the weights from $\partial L/\partial\Theta$."""
         raise self.lacks("moments", "use engine 'tokens'")
+
+    def gram(self, weights: Weights, gram: Any, query: Any, task: Task) -> Any:
+        r"""The labels (O,) from $S = \sum_n z_nz_n'$ (E, E) over the context and the query (E,), whose labels are 0."""
+        raise self.lacks("Gram form", "use engine 'tokens'")
 
     def reduced(self, weights: Weights, task: Task) -> "Reduced":
         """Value weights and key-query matrices of every head, in the units of the weights."""
@@ -194,7 +223,7 @@ class Model(Record):
         return self if self.linear and self.offers("balanced") else None
 
     def theory(self, task: Task) -> str | None:
-        """Which theory predicts the loss curve: staircase, drop, mixture, or none."""
+        """Which theory predicts the loss curve: staircase, drop, mixture, depth, or none."""
         return None
 
     def enlarged(self, heads: int, dim: int) -> "Model | None":
@@ -222,6 +251,10 @@ class Unknown(Model):
     name: str
     settings: dict[str, Any]
 
+    def describe(self) -> str:
+        """Its name; its settings are not understood here."""
+        return self.name
+
     def shapes(self, task: Task) -> Shapes:
         raise self.missing()
 
@@ -240,7 +273,51 @@ def not_known(name: str) -> str:
     module, _, attribute = name.partition(":")
     if module == "__main__":
         return f"model: {name!r} was defined in a script or notebook; put class {attribute} into a file of its own"
-    return f"model: {name!r} is not known here; import {module} first, or give the class, model={attribute}"
+    here = f"import {module} first, or give the class, model={attribute} (command line: --model {name})"
+    return f"model: {name!r} is not known here; {here}"
+
+
+def shape_complaints(model: Model, task: Task) -> Iterator[str]:
+    """What is wrong with the shapes that a model states, in one line."""
+    example = f"must return shapes by name, such as {{'U': ({task.dim}, {task.dim})}}"
+    try:
+        shapes = model.shapes(task)
+    except Exception as error:  # a user's method can raise anything
+        yield f"model: {model.kind!r} cannot say its shapes ({type(error).__name__}: {error!s:.100})"
+        return
+    if not isinstance(shapes, dict) or not shapes:
+        yield f"model: shapes of {model.kind!r} are {shapes!r:.60}, {example}"
+        return
+    for name, shape in shapes.items():
+        if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n > 0 for n in shape):
+            yield f"model: {model.kind!r} gives {name!r} the shape {shape!r:.60}, {example}"
+
+
+def check_order(task: Any, model: Any) -> None:
+    """Refuse what is not a task or not a model, in a line that says what to write instead.
+
+    Args:
+        task: a `Task`, or `None`.
+        model: a model, or `None`.
+
+    Raises:
+        BadInput: one of them is something else.
+    """
+    if isinstance(task, Model):
+        raise BadInput(f"task: {type(task).__name__}(..) is a model; the task comes first, then the model")
+    if task is not None and not isinstance(task, Task):
+        raise BadInput(f"task: {task!r:.60} must be an icl.Task, such as icl.Task(dim=4, context=31)")
+    if model is None or isinstance(model, Model):
+        return
+    if isinstance(model, type) and issubclass(model, Model):
+        raise BadInput(f"model: {model.__name__} is a class; write {model.__name__}()")
+    if isinstance(model, str) and (names := difflib.get_close_matches(model.lower(), KNOWN, n=1)):
+        raise BadInput(f"model: {model!r} must be a model; write icl.{KNOWN[names[0]].__name__}()")
+    if callable(model):
+        name = getattr(model, "__name__", type(model).__name__)
+        wrap = "wrapped into a class Mine(icl.Model) with methods shapes and predict (docs/how-to/new-model.md)"
+        raise BadInput(f"model: {name!r} must be {wrap}")
+    raise BadInput(f"model: {model!r:.60} must be a model, such as icl.Separate(heads=5)")
 
 
 def model_named(name: Any) -> type[Model]:

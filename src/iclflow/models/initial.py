@@ -7,6 +7,8 @@ r"""Initial weights, by law.
 | `norm` | the trained blocks of every head scaled to Frobenius norm init (the paper's $w_{init}$), all else zero |
 | `aligned` | the ansatz: head by head along the leading eigenvectors, balanced, all else zero |
 | `random` | every entry $N(0, \text{init}^2)$, none set to zero |
+
+With more than one layer the vector blocks include all that changes the tokens (`models.deep`).
 """
 
 import numpy as np
@@ -44,6 +46,7 @@ def scaled_to_norm(model: Model, weights: Weights, task: Task, norm: float) -> W
     """The trained part of every head at Frobenius norm `norm` in every layer; entries that never matter at zero."""
     trained = take(model, weights, task, "label")
     for name, array in trained.items():
-        others = tuple(axis for axis in range(array.ndim) if axis != model.head_axis(name))
+        names = model.axis_names()[name]
+        others = tuple(axis for axis, of in enumerate(names) if of not in ("layer", "head"))
         trained[name] = norm * array / np.sqrt(np.sum(array**2, axis=others, keepdims=True))
     return put_back(model, empty(model, task), trained, task, "label")

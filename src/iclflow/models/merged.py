@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.features import Blocks
+from iclflow.models import deep
 from iclflow.models.attention import Attention
 from iclflow.models.base import Model, Shapes, Weights, Where
 from iclflow.models.parts import empty
@@ -30,15 +31,19 @@ class Merged(Attention):
 
     def shapes(self, task: Task) -> Shapes:
         width = task.dim + task.out_dim
-        return {"value": (self.heads, width, width), "key_query": (self.heads, width, width)}
+        return self.per_layer({"value": (self.heads, width, width), "key_query": (self.heads, width, width)})
 
     def trained(self, task: Task, blocks: Blocks) -> Where:
         dim = task.dim
         if blocks == "label":
-            return {"value": np.s_[:, dim:, dim:], "key_query": np.s_[:, :dim, :dim]}
+            return {"value": np.s_[..., dim:, dim:], "key_query": np.s_[..., :dim, :dim]}
+        if self.deep:
+            return dict.fromkeys(self.axes, ...)
         return {"value": np.s_[:, dim:, :], "key_query": np.s_[:, :, :dim]}
 
     def vectors(self, task: Task, last_only: bool = False) -> Where:
+        if self.deep:
+            return deep.vectors(self, task)
         rows = slice(-1 if last_only else task.dim, None)
         return {"value": np.s_[:, rows, : task.dim], "key_query": np.s_[:, rows, : task.dim]}
 
@@ -47,6 +52,11 @@ class Merged(Attention):
 
     def scores(self, weights: Weights, tokens: Any, query: Any) -> Any:
         return (weights["key_query"][:, :, : query.shape[0]] @ query) @ tokens.T
+
+    def layer(self, weights: Weights, gram: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.einsum("hab,bhd->ad", weights["value"], jnp.einsum("bc,hcd->bhd", gram, weights["key_query"]))
 
     def theta(self, trained: Weights) -> Any:
         from iclflow.models.readout import combine
@@ -60,7 +70,8 @@ class Merged(Attention):
         return {"value": value, "key_query": key_query}
 
     def reduced(self, weights: Weights, task: Task) -> Reduced:
-        return Reduced(label_value(weights["value"], task), weights["key_query"][..., : task.dim, : task.dim])
+        token_block = weights["key_query"][..., : task.dim, : task.dim]
+        return self.all_heads(Reduced(label_value(weights["value"], task), token_block))
 
     def balanced(self, A: Float[np.ndarray, "D D"], task: Task) -> Weights:
         dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
@@ -75,18 +86,16 @@ class Merged(Attention):
         self, task: Task, init: float, basis: Float[np.ndarray, "D D"], drive: Float[np.ndarray, "D D"]
     ) -> Weights:
         dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
-        weights["key_query"][:, :dim, :dim] = init * (drive / np.linalg.norm(drive))
-        weights["value"][:, dim:, dim:] = init * np.eye(outputs) / np.sqrt(outputs)
+        weights["key_query"][..., :dim, :dim] = init * (drive / np.linalg.norm(drive))
+        weights["value"][..., dim:, dim:] = init * np.eye(outputs) / np.sqrt(outputs)
         return weights
 
     def theory(self, task: Task) -> str | None:
-        if self.softmax:
+        if not self.linear:
             return None
+        if task.icl_fraction == 0 and task.prefix_loss:
+            return None  # context labels are targets, and random
         return "drop" if task.icl_fraction == 1 else "mixture"
 
-    def enlarged(self, heads: int, dim: int) -> Model:
-        return self.replace(heads=heads)
-
-    @classmethod
-    def fields_of(cls, weights: Weights) -> dict[str, int]:
-        return {"heads": len(weights["value"])}
+    def enlarged(self, heads: int, dim: int) -> Model | None:
+        return None if self.deep else self.replace(heads=heads)

@@ -21,9 +21,9 @@ from iclflow.config import Task
 from iclflow.data.features import Blocks
 from iclflow.errors import BadInput
 from iclflow.models.base import Model, Weights
-from iclflow.models.parts import take
+from iclflow.models.parts import take, vectors_are_zero
 
-__all__ = ["Reduced", "coefficients", "effective_matrix", "is_reduced", "label_value"]
+__all__ = ["Reduced", "coefficients", "effective_matrix", "head_matrices", "is_reduced", "label_value"]
 
 ROUNDING = 1e-12  # relative
 
@@ -35,6 +35,9 @@ class Reduced(NamedTuple):
     key_query: Float[np.ndarray, "*T H D D"]
     key: Float[np.ndarray, "*T H R D"] | None = None
     query: Float[np.ndarray, "*T H R D"] | None = None
+    value_rows: Float[np.ndarray, "*T H O D"] | None = None  # vector blocks: token part of every output's value row
+    key_labels: Float[np.ndarray, "*T H R O"] | None = None  # and label part of every key
+    label_blocks: Float[np.ndarray, "*T H O O"] | None = None  # V of every head
 
     @property
     def keys_and_queries(self) -> tuple[Float[np.ndarray, "*T H R D"], Float[np.ndarray, "*T H R D"]]:
@@ -67,6 +70,18 @@ def effective_matrix(theta: Float[np.ndarray, "O A B D"], task: Task) -> Float[n
         return np.einsum("oobd->bd", theta) / outputs
     own = np.einsum("oobd->bd", theta[:, dim:, :dim])
     return (own + np.einsum("oaod->ad", theta[:, :dim, dim:])) / outputs
+
+
+def head_matrices(model: Model, weights: Weights, task: Task) -> Float[np.ndarray, "H D D"]:
+    r"""$\sqrt O$ times the part of $A$ that each head adds: $v_hU_h$, and what runs through its vector blocks."""
+    if not model.linear or vectors_are_zero(model, weights, task):
+        heads = model.reduced(weights, task)
+        return heads.value[:, None, None] * heads.key_query
+    one = model.replace(heads=1)
+    axes = {name: one.head_axis(name) for name in one.shapes(task)}
+    pick = lambda head: {name: np.take(weights[name], [head], axis) for name, axis in axes.items() if axis is not None}
+    parts = [coefficients(one, pick(head), task) for head in range(model.head_count(task))]
+    return np.sqrt(task.out_dim) * np.stack([effective_matrix(theta, task) for theta in parts])
 
 
 def is_reduced(theta: Float[np.ndarray, "O A B D"], task: Task) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field
 from iclflow.config import Task
 from iclflow.config.task import Count
 from iclflow.data.features import Blocks
+from iclflow.models import deep
 from iclflow.models.attention import Attention
 from iclflow.models.base import Model, Shapes, Weights, Where
 from iclflow.models.parts import empty
@@ -40,7 +41,7 @@ class Separate(Attention):
     def shapes(self, task: Task) -> Shapes:
         width = task.dim + task.out_dim
         rows = (self.heads, self.rank, width)
-        return {"value": (self.heads, width, width), "key": rows, "query": rows}
+        return self.per_layer({"value": (self.heads, width, width), "key": rows, "query": rows})
 
     def complaints(self, task: Task) -> Iterator[str]:
         yield from super().complaints(task)
@@ -53,10 +54,14 @@ class Separate(Attention):
     def trained(self, task: Task, blocks: Blocks) -> Where:
         dim = task.dim
         if blocks == "label":
-            return {"value": np.s_[:, dim:, dim:], "key": np.s_[:, :, :dim], "query": np.s_[:, :, :dim]}
+            return {"value": np.s_[..., dim:, dim:], "key": np.s_[..., :dim], "query": np.s_[..., :dim]}
+        if self.deep:
+            return dict.fromkeys(self.axes, ...)
         return {"value": np.s_[:, dim:, :], "key": np.s_[:, :, :], "query": np.s_[:, :, :dim]}
 
     def vectors(self, task: Task, last_only: bool = False) -> Where:
+        if self.deep:
+            return deep.vectors(self, task)
         labels = slice(-1 if last_only else task.dim, None)
         return {"value": np.s_[:, labels, : task.dim], "key": np.s_[:, :, labels]}
 
@@ -65,6 +70,12 @@ class Separate(Attention):
 
         asked = jnp.einsum("hrd,d->hr", weights["query"][:, :, : query.shape[0]], query)
         return jnp.einsum("hrb,hr->hb", weights["key"], asked) @ tokens.T
+
+    def layer(self, weights: Weights, gram: Any) -> Any:
+        import jax.numpy as jnp
+
+        held = jnp.einsum("bc,hrc->bhr", gram, weights["key"])
+        return jnp.einsum("ahr,hrd->ad", jnp.einsum("hab,bhr->ahr", weights["value"], held), weights["query"])
 
     def theta(self, trained: Weights) -> Any:
         from iclflow.models.readout import combine
@@ -87,8 +98,10 @@ class Separate(Attention):
         return {"value": value_slope, "key": query @ key_query.transpose(0, 2, 1), "query": key @ key_query}
 
     def reduced(self, weights: Weights, task: Task) -> Reduced:
-        key, query = weights["key"][..., : task.dim], weights["query"][..., : task.dim]
-        return Reduced(label_value(weights["value"], task), np.swapaxes(key, -1, -2) @ query, key, query)
+        dim, value = task.dim, weights["value"]
+        key, query = weights["key"][..., :dim], weights["query"][..., :dim]
+        blocks = value[..., dim:, :dim], weights["key"][..., dim:], value[..., dim:, dim:]
+        return self.all_heads(Reduced(label_value(value, task), np.swapaxes(key, -1, -2) @ query, key, query, *blocks))
 
     def balanced(self, A: Float[np.ndarray, "D D"], task: Task) -> Weights:
         dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
@@ -110,24 +123,27 @@ class Separate(Attention):
         dim, outputs, weights = task.dim, task.out_dim, empty(self, task)
         for d in range(self.components(task)):
             head, row = divmod(d, self.rank)
-            weights["key"][head, row, :dim] = weights["query"][head, row, :dim] = init * basis[:, d]
+            weights["key"][..., head, row, :dim] = weights["query"][..., head, row, :dim] = init * basis[:, d]
         for head in range(-(-self.components(task) // self.rank)):
             used = min(self.rank, self.components(task) - head * self.rank)
-            weights["value"][head, dim:, dim:] = init * np.sqrt(used / outputs) * np.eye(outputs)
+            weights["value"][..., head, dim:, dim:] = init * np.sqrt(used / outputs) * np.eye(outputs)
         return weights
 
     def public_divisor(self, size: int) -> float:
         return float(np.sqrt(size))
 
     def theory(self, task: Task) -> str | None:
-        return None if self.softmax or task.icl_fraction < 1 else "staircase"
+        if self.deep:
+            covered = self.rank == 1 and task.out_dim == 1 and task.label_noise == 0
+            return "depth" if covered else None
+        return "staircase" if self.linear and task.icl_fraction == 1 else None
 
-    def enlarged(self, heads: int, dim: int) -> Model:
-        return self.replace(heads=heads, rank=1 if self.rank == 1 else dim)
+    def enlarged(self, heads: int, dim: int) -> Model | None:
+        return None if self.deep else self.replace(heads=heads, rank=1 if self.rank == 1 else dim)
 
     def title(self) -> str:
         return f"{super().title()}, rank {self.rank}"
 
     @classmethod
     def fields_of(cls, weights: Weights) -> dict[str, int]:
-        return {"heads": len(weights["value"]), "rank": np.shape(weights["key"])[1]}
+        return {**super().fields_of(weights), "rank": np.shape(weights["key"])[-2]}

@@ -1,6 +1,7 @@
 """What drawing a figure returns: the picture, its numbers, its experiments, and how far theory is from simulation."""
 
-from dataclasses import dataclass
+import io
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from iclflow.experiment import Experiment
+from iclflow.models import Weights
 from iclflow.results.run import Run
 from iclflow.system.thinning import even_places
 
@@ -33,6 +35,13 @@ class Drawn:
     numbers: dict[str, pd.DataFrame]  # what is drawn, one table per file
     gaps: tuple[Gap, ...]  # the most important one first
     experiments: dict[str, Experiment]  # every run, by its name in the picture
+    weights: dict[str, Weights] = field(default_factory=dict)  # initial weights that the figure itself sets
+
+    def _repr_png_(self) -> bytes:
+        """The figure, for notebooks."""
+        picture = io.BytesIO()
+        self.figure.savefig(picture, format="png")
+        return picture.getvalue()
 
 
 def few(length: int, count: int = 500) -> Int[np.ndarray, " k"]:

@@ -1,7 +1,7 @@
 """What has been made, and whether it is still up to date.
 
     index.html             the report
-    figures/NAME/          NAME.pdf, .png, .svg, tables as .csv, settings as .toml, and piece.json
+    figures/NAME/          NAME.pdf, .png, .svg, NAME.py, tables as .csv, settings/, README.md and piece.json
     claims/SUBJECT/        piece.json with every measured claim of a subject
     reproduction.json      marks the directory as a reproduction
 
@@ -25,7 +25,7 @@ __all__ = ["Piece", "fingerprint", "finished", "keep", "open_folder", "place"]
 
 PACKAGE = Path(__file__).parents[1]
 MARK = "reproduction.json"
-FIGURES = Path(__file__).parent / "figures"  # one file per figure
+FIGURES = tuple(Path(__file__).parent / room for room in ("figures", "beyond"))  # one file per figure
 
 Piece = tuple[str, str]  # ("figures", NAME) or ("claims", SUBJECT)
 
@@ -94,8 +94,8 @@ def package_hash() -> str:
 
 @cache
 def source_hash(name: str) -> str:
-    return file_digest(FIGURES / name)
+    return file_digest(next(room / name for room in FIGURES if (room / name).is_file()))
 
 
 def is_a_figure(path: Path) -> bool:
-    return path.parent == FIGURES and path.name != "__init__.py"
+    return path.parent in FIGURES and path.name != "__init__.py"

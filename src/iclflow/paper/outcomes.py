@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iclflow.paper import NAMES
+from iclflow.claims import SUBJECTS
+from iclflow.paper import BEYOND, NAMES
 from iclflow.paper.folder import Piece
+from iclflow.paper.sources import place_in_paper
 
 __all__ = ["Outcome", "Reproduction"]
 
@@ -46,15 +48,17 @@ class Reproduction:
 
     @property
     def figures(self) -> dict[str, dict[str, Any]]:
-        """The records of the figures by name, in the order of the paper."""
+        """The records of the figures by name, in the order of the paper, then those beyond it."""
         made = {o.piece[1]: o.record for o in self.outcomes if o.piece[0] == "figures" and o.record}
-        return {name: made[name] for name in NAMES if name in made}
+        return {name: made[name] for name in (*NAMES, *BEYOND) if name in made}
 
     @property
     def claims(self) -> list[dict[str, Any]]:
-        """The measured claims, by subject."""
+        """The measured claims: in the order of the paper, then those beyond it by subject."""
         measured = {o.piece[1]: o.record["claims"] for o in self.outcomes if o.piece[0] == "claims" and o.record}
-        return [claim for subject in sorted(measured) for claim in measured[subject]]
+        subjects = [*SUBJECTS, *sorted(measured.keys() - set(SUBJECTS))]
+        by_subject = [claim for subject in subjects for claim in measured.get(subject, [])]
+        return sorted(by_subject, key=lambda claim: place_in_paper(claim["source"]))
 
     @property
     def failed(self) -> list[Outcome]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from iclflow.errors import BadInput, IclflowError
-from iclflow.paper import NAMES
+from iclflow.paper import BEYOND, NAMES, figures_named
 from iclflow.paper.folder import Piece, finished, open_folder
 from iclflow.paper.outcomes import Outcome, Reproduction
 from iclflow.paper.report import write_report
@@ -35,10 +35,10 @@ def reproduce(
     """Reproduce the paper's figures and claims in a directory, with a report; pieces that are up to date are kept.
 
     Args:
-        names: the figures to make; all of them by default.
+        names: the figures to make, `beyond` for the whole chapter beyond the paper; by default all of the paper.
         out: the output directory, a new one or that of an earlier reproduction.
         fast: use smaller runs, to check that everything works.
-        claims: whether to measure the claims as well; by default only when all figures are made.
+        claims: whether to measure the claims as well; by default only when no figure is named.
         workers: the number of processes; by default one per core.
         progress: whether to show a progress bar; by default only on a terminal.
         tell: a function that is called with the outcome of every piece as soon as it is done.
@@ -50,13 +50,11 @@ def reproduce(
         BadInput: a name is unknown, `workers` is not positive, or `out` cannot be used as output directory.
         NoRoom: the disk is full.
     """
-    for name in names:
-        if name not in NAMES:
-            raise BadInput(f"name: {name!r} must be one of {', '.join(NAMES)}")
+    asked = figures_named(names)
     if workers is not None and workers < 1:
         raise BadInput(f"workers: {workers} must be at least 1")
     begun, reproduction = time.perf_counter(), Reproduction(Path(out))
-    wanted: list[Piece] = [("figures", name) for name in sorted(names or NAMES, key=lambda n: n not in LONGEST)]
+    wanted: list[Piece] = [("figures", name) for name in sorted(asked, key=lambda n: n not in LONGEST)]
     if claims or (claims is None and not names):
         wanted[len(LONGEST) : len(LONGEST)] = [("claims", subject) for subject in subjects()]
     open_folder(reproduction.out)
@@ -65,7 +63,9 @@ def reproduce(
             reproduction.outcomes.append(outcome)
             report(done / len(wanted), f"{outcome.piece[1]}, {done} of {len(wanted)}")
             tell(outcome)
-        every_piece = [("figures", name) for name in NAMES] + [("claims", subject) for subject in subjects()]
+        every_piece = [("figures", name) for name in (*NAMES, *BEYOND)] + [
+            ("claims", subject) for subject in subjects()
+        ]
         for piece in every_piece:  # the report also shows pieces that were made earlier
             if piece not in wanted and (record := finished(reproduction.out, piece, fast)) is not None:
                 reproduction.outcomes.append(Outcome(piece, record, reused=True))

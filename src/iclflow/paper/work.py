@@ -2,14 +2,12 @@
 
 import contextlib
 import inspect
-import json
 import signal
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
-from iclflow.experiment import Experiment
 from iclflow.paper.folder import Piece, keep
 
 __all__ = ["make", "ready_worker", "subjects"]
@@ -38,6 +36,7 @@ def make(piece: Piece, out: Path, fast: bool) -> dict[str, Any]:
 
 def make_figure(name: str, out: Path, fast: bool) -> dict[str, Any]:
     from iclflow.paper import figure_module
+    from iclflow.paper.handout import write_handout
     from iclflow.versions import versions
 
     begun = time.perf_counter()
@@ -53,27 +52,8 @@ def make_figure(name: str, out: Path, fast: bool) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - begun, 2),
         "versions": versions(),
     }
-
-    def write(where: Path) -> None:
-        for kind in ("pdf", "png", "svg"):
-            drawn.figure.savefig(where / f"{name}.{kind}", metadata={} if kind == "png" else {"Creator": "iclflow"})
-        for table, numbers in drawn.numbers.items():
-            numbers.to_csv(where / f"{'-'.join(filter(None, (name, table)))}.csv", index=False, float_format="%.8g")
-        for label, experiment in drawn.experiments.items():
-            (where / f"{file_name(label)}.toml").write_text(as_toml(name, label, experiment))
-
+    write = lambda where: write_handout(where, name, drawn, facts, inspect.getsource(module), fast)
     return keep(out, ("figures", name), fast, facts, write)
-
-
-def file_name(label: str) -> str:
-    """A label with hyphens in place of all but letters, digits and dots."""
-    return "-".join("".join(c if c.isalnum() or c == "." else " " for c in label).split())
-
-
-def as_toml(name: str, label: str, experiment: Experiment) -> str:
-    """Settings for `iclflow train --config FILE`; numbers, strings and lists are written alike in JSON and TOML."""
-    rows = [f"{key} = {json.dumps(value)}" for key, value in experiment.flat().items() if value is not None]
-    return "\n".join([f"# {name}: {label}", *rows, ""])
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ r"""The algorithms that a subject may run, and the distance of every snapshot to
 | gd 1 step | $\eta\,\beta'x_q$, preconditioned $\eta\,\beta'\Lambda^{-1}x_q$ | best $\eta$ |
 | .. in context, gd k steps | $x_q'f(\hat\Lambda)\beta$ | best $p$ or $\eta$ on a path |
 | bayes | $x_q'(\hat\Lambda + \frac{\sigma^2}N\Omega^{-1})^{-1}\beta$ | the mean of $w$ given the context |
+| dmmse | $\sum_kp_kw_k'x_q$ | the same for K fixed tasks (`probing.posterior`) |
 | in weight | $c'x_q$, or $\overline{y^2}\,c'x_q$ | best $c$; reads nothing of the context, or only $\overline{y^2}$ |
 
 Some coincide. For $\Omega = I$ and no noise
@@ -26,15 +27,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from iclflow.data.spectrum import root
+from iclflow.data.spectrum import root, task_vectors
 from iclflow.probing.components import Components, exact, sampled
 from iclflow.probing.contexts import Contexts, Predictions, Spectral
 from iclflow.probing.outputs import Outputs
+from iclflow.probing.posterior import task_posterior_mean
 from iclflow.probing.setting import Setting, whitener
 
 __all__ = ["Entry", "Sets", "form", "in_weight_map", "measure", "ridge_tie"]
 
-STEPS = (2, 4, 8)
+STEPS, MORE_STEPS = (2, 4, 8), (3, 5, 6, 7, 9, 10, 12, 16)  # the latter only where one of the former is nearest
 STEP_PATH = np.geomspace(0.03, 1.9, 13)  # in units of the inverse largest eigenvalue
 PENALTY_PATH = np.geomspace(1e-5, 1e3, 33)  # in units of the mean eigenvalue
 FINER = 15  # further values between the neighbours of the best value for the last snapshot
@@ -83,11 +85,17 @@ def ridge_tie(trace: float, context: int) -> tuple[float, float]:
 
 def measure(setting: Setting, outputs: Outputs, sets: Sets) -> dict[str, Entry]:
     """The distance of every snapshot to every candidate, relative to the loss of the zero predictor."""
-    return {
+    entries = {
         **component_entries(setting, outputs, sets),
         **context_entries(setting, outputs),
         **in_weight_entries(setting, outputs),
+        **task_set_entries(setting, outputs),
     }
+    nearest = min(entries, key=lambda label: entries[label].distance[-1])
+    if nearest.startswith("gd") and "steps" in nearest:
+        plain, white = family(setting, outputs, None), family(setting, outputs, whitener(setting))
+        entries |= descents(plain, white, MORE_STEPS, setting)
+    return entries
 
 
 def form(setting: Setting, outputs: Outputs, left: Matrix, right: Matrix) -> Components:
@@ -141,11 +149,7 @@ class Family(NamedTuple):
 def context_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:
     """Candidates that read the covariance of their context; their distances are measured on the sample."""
     cov, noise = setting.covariances, setting.reference.label_noise
-    flat = outputs.predictions.reshape(len(outputs.predictions), -1)
-    plain, prior, white = (
-        ContextFamily(flat, setting.base, setting.contexts, transform)
-        for transform in (None, root(cov.task), whitener(setting))
-    )
+    plain, prior, white = (family(setting, outputs, t) for t in (None, root(cov.task), whitener(setting)))
     entries = {
         f"pcr-{m} in context": plain.entry("pcr", 3, partial(Spectral.least_squares, components=m))
         for m in range(1, len(cov.eigenvalues))
@@ -155,9 +159,23 @@ def context_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:
     entries["bayes"] = prior.entry("ridge" if noise > 0 else "least_squares", 4, posterior)
     penalties = PENALTY_PATH * cov.eigenvalues.mean()
     entries["ridge in context"] = plain.fitted("ridge", 8, Spectral.ridge, penalties, "penalty")
-    for k in STEPS:
+    return entries | descents(plain, white, STEPS, setting)
+
+
+def family(setting: Setting, outputs: Outputs, transform: Matrix | None) -> "ContextFamily":
+    """The predictors that filter the spectrum of contexts whose tokens are mapped by `transform`."""
+    flat = outputs.predictions.reshape(len(outputs.predictions), -1)
+    return ContextFamily(flat, setting.base, setting.contexts, transform)
+
+
+def descents(
+    plain: "ContextFamily", white: "ContextFamily", counts: tuple[int, ...], setting: Setting
+) -> dict[str, Entry]:
+    """So many steps of descent in context, on the tokens as they are and on whitened ones."""
+    entries, path = {}, STEP_PATH / setting.covariances.eigenvalues[0]
+    for k in counts:
         descent = partial(Spectral.descent, steps=k)
-        entries[f"gd {k} steps"] = plain.fitted("gd", 9, descent, STEP_PATH / cov.eigenvalues[0], "step")
+        entries[f"gd {k} steps"] = plain.fitted("gd", 9, descent, path, "step")
         entries[f"gd {k} steps preconditioned"] = white.fitted("gd", 9, descent, STEP_PATH, "step")
     return entries
 
@@ -206,6 +224,16 @@ class ContextFamily:
     def relative(self, gaps: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
         """Mean squared distances relative to the loss of the zero predictor."""
         return np.maximum(gaps, 0) / self.flat.shape[1] / self.base
+
+
+def task_set_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:
+    """The Bayes estimator of the K fixed tasks, where there are any."""
+    task = setting.reference
+    if task.tasks is None:
+        return {}
+    rule = partial(task_posterior_mean, tasks=task_vectors(task), noise=task.label_noise)
+    gap = np.mean((outputs.predictions - rule(setting.contexts)) ** 2, axis=(1, 2)) / setting.base
+    return {"dmmse": Entry("dmmse", 4, gap, predict=lambda contexts, t: rule(contexts))}
 
 
 def in_weight_entries(setting: Setting, outputs: Outputs) -> dict[str, Entry]:

@@ -39,8 +39,8 @@ class Components:
         return np.maximum(distance, 0.0)  # rounding of the three terms can make their sum negative
 
     def best_multiple(self, shape: Float[np.ndarray, " D"]) -> Float[np.ndarray, " T"]:
-        r"""The factor $\eta$ with which the strengths $\eta\,s$ are nearest."""
-        return self.cross @ shape / (shape @ self.square @ shape)
+        r"""The factor $\eta \ge 0$ with which the strengths $\eta\,s$ are nearest: a step uphill is not descent."""
+        return np.maximum(self.cross @ shape / (shape @ self.square @ shape), 0.0)
 
     def penalty_path(
         self, eigenvalues: Float[np.ndarray, " D"]

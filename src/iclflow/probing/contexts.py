@@ -7,7 +7,6 @@ Least squares, ridge, principal component regression and gradient descent in con
 the eigenvalues of $\hat\Lambda$ [`context-filters`], so one eigendecomposition per sequence serves all of them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,9 +67,9 @@ class Spectral:
     values: Float[np.ndarray, "P D"]
     parts: Float[np.ndarray, "P O D"]
 
-    def filtered(self, response: Callable[[Float[np.ndarray, "P D"]], Float[np.ndarray, "P D"]]) -> Predictions:
-        r"""$\sum_k f(s_k)(e_k'\beta)(e_k'x_q)$ [`context-filters`]."""
-        return np.einsum("pk,pok->po", response(self.values), self.parts)
+    def filtered(self, response: Float[np.ndarray, "P D"]) -> Predictions:
+        r"""$\sum_k f(s_k)(e_k'\beta)(e_k'x_q)$ from the values of $f$ [`context-filters`]."""
+        return np.einsum("pk,pok->po", response, self.parts)
 
     def inverse(self) -> Float[np.ndarray, "P D"]:
         """1/s, and 0 in directions in which the tokens of the context do not vary."""
@@ -82,24 +81,20 @@ class Spectral:
         inverse = self.inverse()
         if components is not None:
             inverse[:, components:] = 0.0
-        return self.filtered(lambda _: inverse)
+        return self.filtered(inverse)
 
     def ridge(self, penalty: float) -> Predictions:
         """Ridge regression in context."""
         if penalty == 0:
             return self.least_squares()
-        return self.filtered(lambda s: 1 / (s + penalty))
+        return self.filtered(1 / (self.values + penalty))
 
     def descent(self, step: float, steps: int) -> Predictions:
         r"""$f(s) = \eta\sum_{j<k}(1-\eta s)^j$: gradient descent on the squared error of the context, from zero."""
-
-        def response(s: Float[np.ndarray, "P D"]) -> Float[np.ndarray, "P D"]:
-            total = np.ones_like(s)
-            for _ in range(steps - 1):
-                total = 1 + (1 - step * s) * total
-            return step * total
-
-        return self.filtered(response)
+        total = np.ones_like(self.values)
+        for _ in range(steps - 1):
+            total = 1 + (1 - step * self.values) * total
+        return self.filtered(step * total)
 
 
 def read_contexts(sequences: Sequences, out_dim: int) -> Contexts:

@@ -45,8 +45,8 @@ def gains(setting: Setting, matrices: Float[np.ndarray, "T D D"]) -> Gains:
     """The gains of the effective matrix of every snapshot."""
     d, cov = setting.directions, setting.covariances
     # `setting.strength` is in the units of the probe; the directions are in those of the task, with all outputs.
-    units = setting.strength * np.sqrt(d.outputs) / d.strength
-    part = gain_matrix(d, matrices) / units[0]
+    unit = setting.strength[0] * np.sqrt(d.outputs) / d.strength[0]
+    part = gain_matrix(d, matrices) / unit
     plain = np.einsum("id,tij,jd->td", cov.basis, matrices, cov.basis) * cov.eigenvalues
     shrunk = np.einsum("tdd->td", part) > 0.5
     return Gains(part, effective_rank(part), Sets(shrunk, plain > 0.5, d.order))

@@ -4,6 +4,10 @@ The nearest candidate is named if its mean squared distance is at most `THRESHOL
 beforehand; otherwise the answer is "none of these". A candidate with a parameter fitted to the subject is named only if
 it is nearer than all others by the factor `EARNED`, and by more than `SETTLED`. Candidates within `TIE` of the named
 one are tied with it. The margin is how much further away the next candidate with another answer is [`naming`].
+
+A snapshot on the way between two fixed points is not given the name of a fitted candidate that it happens to pass: it
+is none of these, and `between` says where it is. The same holds while the loss of a run is falling, where only fixed
+points of the model itself are named.
 """
 
 from dataclasses import asdict, dataclass
@@ -11,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from iclflow.probing.between import Between
 from iclflow.probing.candidates import Entry, Sets
 
 __all__ = ["THRESHOLD", "Verdict", "by_label", "name"]
@@ -27,7 +32,7 @@ FITTED = 5  # candidates of this order or higher have a parameter fitted to the 
 class Verdict:
     """The algorithm that a snapshot implements."""
 
-    algorithm: str  # zero, pcr, least_squares, ridge, gd, in_weight or none
+    algorithm: str  # zero, pcr, least_squares, ridge, gd, in_weight, dmmse (of K fixed tasks) or none
     components: tuple[int, ...]  # eigenvectors learned, from 1
     label: str  # the nearest candidate, named or not
     key: str  # its key in the table of entries
@@ -38,19 +43,32 @@ class Verdict:
     tied_algorithms: tuple[str, ...]
     parameter: float | None = None
     parameter_name: str = ""
+    between: tuple[str, ...] = ()  # the two fixed points that it is on the way between
+    where: str = ""  # the same in words, and whether the loss is falling
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
+        where = f"{self.where}; " if self.where else ""
         if self.algorithm == "none":
-            return f"none of these (nearest: {self.label}, distance {self.distance:.2g})"
+            return f"{where}none of these (nearest: {self.label}, distance {self.distance:.2g})"
         fitted = f" ({self.parameter_name} {self.parameter:.3g})" if self.parameter is not None else ""
-        others = [label for label in self.ties if label != self.label]
+        about = self.called != self.label
+        others = [label for label in self.ties if label != self.label and not (about and label.startswith("gd "))]
         tied = f"; tied with {', '.join(others)}" if others else ""
         margin = f"margin {self.margin:.2g} to {self.runner_up}"
-        return f"{self.label}{fitted}, distance {self.distance:.2g}, {margin}{tied}"
+        return f"{where}{self.called}{fitted}, distance {self.distance:.2g}, {margin}{tied}"
+
+    @property
+    def called(self) -> str:
+        """The label; a number of steps of descent is "about" so many where other numbers are as near."""
+        words = self.label.split()
+        alike = [tie.split() for tie in self.ties if tie != self.label and tie.split()[3:] == words[3:]]
+        if words[0] != "gd" or not any(tie[0] == "gd" for tie in alike):
+            return self.label
+        return " ".join([words[0], "about", *words[1:]])
 
 
 class Choice(NamedTuple):
@@ -81,15 +99,39 @@ def by_label(entries: dict[str, Entry], sets: Sets, t: int) -> dict[str, Choice]
                 continue  # the leading components are in the list already
             label = f"pcr {{{','.join(str(i + 1) for i in chosen)}}}" + key.removeprefix("pcr set")
         distance = float(entry.distance[t])
+        if np.isnan(distance):
+            continue  # a candidate of other snapshots
         choices[label] = Choice(label, key, entry.family, entry.order, components(key, sets, t), distance)
     return choices
 
 
-def name(entries: dict[str, Entry], sets: Sets, t: int) -> Verdict:
-    """The verdict on one snapshot [`naming`]."""
+def name(
+    entries: dict[str, Entry],
+    sets: Sets,
+    t: int,
+    way: Between | None = None,
+    falling: bool = False,
+    one_by_one: bool = True,
+) -> Verdict:
+    """The verdict on one snapshot [`naming`].
+
+    Args:
+        entries: the candidates.
+        sets: which components each snapshot has learned.
+        t: the number of the snapshot.
+        way: the nearest way between two fixed points.
+        falling: whether the loss of a run is falling there.
+        one_by_one: whether the model learns components one by one, and so rests at any set of them.
+    """
     choices = list(by_label(entries, sets, t).values())
     best = chosen(choices)
-    accepted = best.distance <= THRESHOLD
+    on_its_way = way is not None and way.partial and EARNED * way.distance + SETTLED < best.distance > TIE
+    rests = best.order < FITTED and (one_by_one or best.family in ("zero", "least_squares"))
+    falling = falling and not (rests and best.distance <= TIE)
+    passing = falling and not rests
+    if way is not None and on_its_way:
+        passing |= best.order >= FITTED or way.halfway
+    accepted = best.distance <= THRESHOLD and not passing
     nearest_first = sorted(choices, key=lambda one: one.distance)
     ties = [one for one in nearest_first if one.distance <= best.distance + TIE and comparable(one, best)]
     others = [one for one in nearest_first if one not in ties and one.answer != best.answer and comparable(one, best)]
@@ -107,7 +149,16 @@ def name(entries: dict[str, Entry], sets: Sets, t: int) -> Verdict:
         tied_algorithms=tuple(dict.fromkeys(one.family for one in ties)) if accepted else (),
         parameter=None if entry.parameter is None else float(entry.parameter[t]),
         parameter_name=entry.meaning,
+        **located(way if on_its_way else None, falling, one_by_one),
     )
+
+
+def located(way: Between | None, falling: bool, one_by_one: bool) -> dict[str, Any]:
+    """Where a snapshot is, if it is on its way: the fixed points around it, and words."""
+    ends, words = ((), "") if way is None else (way.labels, str(way))
+    if falling and not one_by_one:
+        ends, words = ("zero", "least squares shrunk"), "between zero and least squares shrunk"
+    return {"between": ends, "where": ", ".join(filter(None, ("inside a drop" if falling else "", words)))}
 
 
 def chosen(choices: list[Choice]) -> Choice:

@@ -61,6 +61,8 @@ def shifts(reference: Task, icl_fraction: float) -> Iterator[tuple[str, Task, fl
     task = reference.replace(icl_fraction=icl_fraction, prefix_loss=False, query_noise=False)
     cov, N = covariances(reference), reference.context
     yield "as trained", task, 1.0
+    if task.tasks is not None:
+        yield "new tasks", task.new_tasks, 1.0
     for length in sorted({max(1, round(factor * N)) for factor in LENGTHS} - {N}):
         yield f"context {length}", task.replace(context=length), 1.0
     for name, values in (("reversed", cov.eigenvalues[::-1]), ("white", np.full(task.dim, cov.eigenvalues.mean()))):
@@ -74,7 +76,7 @@ def shifts(reference: Task, icl_fraction: float) -> Iterator[tuple[str, Task, fl
 def with_covariance(task: Task, token: Float[np.ndarray, "D D"]) -> Task:
     """The task with another token covariance and the same task vectors."""
     kept = {name: getattr(task, name) for name in task.model_fields_set if name not in ("basis", "spectrum")}
-    return Task(**{**kept, "dim": task.dim, "spectrum": token, "task_spectrum": covariances(task).task})
+    return Task(**{**kept, "dim": task.dim, "spectrum": token, "task_spectrum": covariances(task.new_tasks).task})
 
 
 def shifted(

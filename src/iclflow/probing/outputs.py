@@ -22,6 +22,7 @@ from iclflow.models.reduced import coefficients, effective_matrix, is_reduced
 from iclflow.probing.contexts import Contexts, Predictions
 from iclflow.probing.setting import unit
 from iclflow.probing.subject import Predictor, Subject
+from iclflow.system.arrays import as_array
 from iclflow.system.memory import require
 from iclflow.system.precision import double_precision
 
@@ -106,7 +107,7 @@ def compiled(model: Model, task: Task) -> Callable[[Weights, np.ndarray], Any]:
 def ask(function: Predictor, contexts: Contexts) -> Predictions:
     """The predictions of a user's function, in batches; it gets copies in which the label of the query is 0."""
     batches = range(0, len(contexts.tokens), BATCH)
-    parts = [np.asarray(function(contexts.tokens[i : i + BATCH].copy()), dtype=float) for i in batches]
+    parts = [as_array(function(contexts.tokens[i : i + BATCH].copy())).astype(float) for i in batches]
     shape = contexts.target[:BATCH].shape
     if parts[0].shape == shape[:1] and shape[1] == 1:
         parts = [part[:, None] for part in parts]

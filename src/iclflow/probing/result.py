@@ -13,13 +13,14 @@ from iclflow.probing.candidates import Entry
 from iclflow.probing.fixed_points import FixedPoints
 from iclflow.probing.gains import Gains
 from iclflow.probing.heads import Heads
+from iclflow.probing.layers import Layers
 from iclflow.probing.naming import THRESHOLD, Verdict, by_label
 from iclflow.probing.off_distribution import Shift
 
 __all__ = ["Probe"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probe:
     """The probe of one subject; components count from 1, in falling order of the eigenvalues of the tokens."""
 
@@ -33,11 +34,13 @@ class Probe:
     entries: dict[str, Entry]
     fixed_points: FixedPoints
     heads: Heads | None
+    layers: Layers | None  # of a model with several
     vector_blocks: dict[str, float]
     off_distribution: tuple[Shift, ...]
     sequences: int
     sampling_error: float  # standard error of a sampled distance at the threshold
     exact: bool  # whether distances between matrices are those of the population, not of the sample
+    notes: tuple[str, ...] = ()  # sentences: what the verdict leaves open
 
     @property
     def last(self) -> Verdict:
@@ -105,6 +108,9 @@ class Probe:
             "runner_up": last.runner_up,
             "ties": list(last.ties),
             "tied_algorithms": list(last.tied_algorithms),
+            "between": list(last.between),
+            "where": last.where,
+            "notes": list(self.notes),
             "parameter": None if last.parameter is None else {last.parameter_name: last.parameter},
             "threshold": THRESHOLD,
             "paths": {label: path_of(entry) for label, entry in self.entries.items() if entry.path is not None},
@@ -116,7 +122,8 @@ class Probe:
             "learned": int(gains.learned[-1]),
             "effective_rank": float(gains.effective_rank[-1]),
             "fixed_point": asdict(self.fixed_points),
-            "heads": None if self.heads is None else {name: plain(value) for name, value in vars(self.heads).items()},
+            "heads": None if self.heads is None else self.heads.to_dict(),
+            "layers": None if self.layers is None else self.layers.to_dict(),
             "vector_blocks": self.vector_blocks,
             "off_distribution": [asdict(shift) for shift in self.off_distribution],
             "along_training": {
@@ -125,13 +132,14 @@ class Probe:
                 "algorithm": [v.algorithm for v in self.verdicts],
                 "components": [list(v.components) for v in self.verdicts],
                 "label": [v.label for v in self.verdicts],
+                "where": [v.where for v in self.verdicts],
                 "distance": [v.distance for v in self.verdicts],
                 "margin": [v.margin for v in self.verdicts],
                 "learned": gains.learned.tolist(),
                 "effective_rank": gains.effective_rank.tolist(),
                 "mixing": gains.mixing.tolist(),
                 "gains": gains.gain.tolist(),
-                "distances": {label: entry.distance.tolist() for label, entry in self.entries.items()},
+                "distances": {label: finite(entry.distance) for label, entry in self.entries.items()},
             },
             "sequences": self.sequences,
             "sampling_error": self.sampling_error,
@@ -143,6 +151,19 @@ class Probe:
 
         return table(self)
 
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Gains along training in a picture, phases and nearest candidates in tables, for notebooks."""
+        from iclflow.probing.notebook import probe_card
+
+        return probe_card(self)
+
+
+def finite(distances: Float[np.ndarray, " T"]) -> list[float | None]:
+    """The distances; `None` at snapshots to which a candidate does not apply."""
+    return [None if np.isnan(one) else float(one) for one in distances]
+
 
 def path_of(entry: Entry) -> dict[str, list[float]]:
     """All parameter values that were tried, in rising order, and the distance with each."""
@@ -150,8 +171,3 @@ def path_of(entry: Entry) -> dict[str, list[float]]:
     values, distances = entry.path
     order = np.argsort(values)
     return {entry.meaning: values[order].tolist(), "distance": distances[order].tolist()}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can store it."""
-    return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from iclflow.comparison.sample import sample_landscape
 from iclflow.config import Task
 from iclflow.data.own import read_own_data
 from iclflow.data.sequences import Given
@@ -17,8 +18,12 @@ from iclflow.models.parts import check_weights
 from iclflow.results.own_data import same_data
 from iclflow.results.run import Run
 from iclflow.results.weights import TO_PROBE, GivenWeights, checkpoint_files, read_weights, with_sizes
+from iclflow.system.arrays import is_torch_module, torch_function
+from iclflow.theory.separate import SampleLandscape
 
 __all__ = ["Predictor", "Subject", "from_run", "read_subject"]
+
+FALLING = 0.05  # of the first loss, while time grows by a factor of e
 
 Predictor = Callable[[Float[np.ndarray, "P tokens E"]], Float[np.ndarray, "P O"]]
 
@@ -35,6 +40,8 @@ class Subject:
     steps: Float[np.ndarray, " T"] | None = None
     function: Predictor | None = None
     data: Given | None = None
+    falling: Bool[np.ndarray, " T"] | None = None  # of a run: whether its loss is falling at the snapshot
+    sample: SampleLandscape | None = None  # of a run on a finite sample
 
     @property
     def count(self) -> int:
@@ -56,6 +63,7 @@ def read_subject(source: Any, task: Task | None, model: Model | None, data: Any)
     """The subject for any source of `icl.probe` other than a run."""
     if callable(source):
         given, task = sequences(data, task)
+        source = torch_function(source) if is_torch_module(source) else source
         return Subject(getattr(source, "__name__", "a function"), task, None, (), function=source, data=given)
     if isinstance(source, Mapping):
         return from_files("weights", [read_weights(source)], None, task, model, data)
@@ -87,7 +95,20 @@ def from_run(run: Run, task: Task | None, model: Model | None, data: Any, name: 
         for i in range(run.weights.sizes["record"])
     )
     time, steps = (np.asarray(run.weights[name].values, dtype=float) for name in ("time", "step"))
-    return Subject(name, task, run.model, snapshots, time, steps, data=given)
+    own_task = data is None and task == run.task and run.model.linear
+    sample = sample_landscape(run) if own_task and run.moments is not None else None
+    return Subject(name, task, run.model, snapshots, time, steps, data=given, falling=is_falling(run), sample=sample)
+
+
+def is_falling(run: Run) -> Bool[np.ndarray, " T"] | None:
+    """Whether the loss is falling at the snapshots of a run; batches are too noisy to tell."""
+    time, loss = run.time.values, run.loss.values
+    if run.training.batch is not None or len(time) < 3 or time[-1] <= 0:
+        return None
+    log_time = np.log(np.maximum(time, time[time > 0].min() / 2))
+    keep = np.concatenate([[True], np.diff(log_time) > 0])
+    slope = np.gradient(loss[keep], log_time[keep]) / loss[0]
+    return np.interp(run.weights["time"].values, time[keep], slope) < -FALLING
 
 
 def from_files(
@@ -103,6 +124,8 @@ def from_files(
     if data is not None:
         given, task = sequences(data, task)
     model, task = with_sizes(files[0], model, task)
+    for complaint in model.complaints(task):
+        raise BadInput(complaint)
     snapshots = tuple(check_weights(model, task, file.weights) for file in files)
     return Subject(name, task, model, snapshots, None, None if steps is None else np.array(steps, float), data=given)
 

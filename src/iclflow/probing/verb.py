@@ -7,15 +7,19 @@ import numpy as np
 
 from iclflow.config import Task
 from iclflow.models import Model
-from iclflow.probing.candidates import form, measure
+from iclflow.models.base import check_order
+from iclflow.probing.between import between
+from iclflow.probing.candidates import Entry, form, measure
 from iclflow.probing.fixed_points import fixed_points
-from iclflow.probing.gains import gains
+from iclflow.probing.gains import Gains, gains
 from iclflow.probing.heads import heads, vector_blocks
-from iclflow.probing.naming import THRESHOLD, name
+from iclflow.probing.layers import by_layer_entries, layers_of
+from iclflow.probing.naming import THRESHOLD, Verdict, name
+from iclflow.probing.notes import flag_notes, sample_notes
 from iclflow.probing.off_distribution import off_distribution
-from iclflow.probing.outputs import outputs
+from iclflow.probing.outputs import Outputs, outputs
 from iclflow.probing.result import Probe
-from iclflow.probing.setting import setting_of
+from iclflow.probing.setting import Setting, setting_of
 from iclflow.probing.subject import Subject, from_run, read_subject
 from iclflow.results.loading import is_run, load_run
 from iclflow.results.run import Run
@@ -30,8 +34,8 @@ def probe(
 
     Args:
         source: a `Run`, a run directory, a weight file `FILE[:PREFIX]` (safetensors or npz, also under the names of
-            the public code), a folder of checkpoints, named arrays, or a function from sequences (P, N+1, D+O), the
-            query last with its label 0, to predictions (P, O).
+            the public code), a folder of checkpoints, named arrays or tensors (a `state_dict`), or a function or
+            PyTorch module from sequences (P, N+1, D+O), the query last with its label 0, to predictions (P, O).
         task: the task to probe on; by default that of the run.
         model: only needed for weights without a run, to set `softmax=True`.
         data: your own sequences to probe on, an array or an `.npz` file.
@@ -49,6 +53,7 @@ def probe(
     >>> result.algorithm, result.components
     ('zero', ())
     """
+    check_order(task, model)
     name = "run" if isinstance(source, Run) else str(source)
     if isinstance(source, str | Path) and is_run(source):
         source = load_run(source)
@@ -62,14 +67,14 @@ def probe(
 
 def probe_one(subject: Subject, shifts: bool) -> Probe:
     """All measurements of one subject."""
-    setting = setting_of(subject)
-    own = outputs(subject, setting.contexts)
-    components = gains(setting, own.matrices)
-    entries = measure(setting, own, components.sets)
-    verdicts = tuple(name(entries, components.sets, t) for t in range(subject.count))
+    setting, own, components, entries, verdicts = judged(subject)
     last = subject.snapshots[-1] if subject.snapshots else {}
     model, task, d = subject.model, subject.task, setting.directions
     distances = form(setting, own, d.left, d.right)
+    notes = (
+        *sample_notes(subject, setting, own, verdicts[-1]),
+        *flag_notes(subject, verdicts[-1], lambda other: judged(other)[-1][-1]),
+    )
     squares = setting.contexts.target**2
     error = squares.std() / squares.mean() / np.sqrt(squares.size)
     return Probe(
@@ -83,9 +88,26 @@ def probe_one(subject: Subject, shifts: bool) -> Probe:
         entries=entries,
         fixed_points=fixed_points(task, model, d, distances, setting.strength, last),
         heads=heads(task, model, d, last) if model is not None and model.offers("reduced") else None,
+        layers=layers_of(subject, setting),
         vector_blocks={} if model is None else vector_blocks(task, model, last),
         off_distribution=off_distribution(subject, setting, own, verdicts[-1], entries) if shifts else (),
         sequences=len(setting.contexts.query),
         sampling_error=float(THRESHOLD * error),
         exact=setting.closed is not None and own.reduced,
+        notes=notes,
     )
+
+
+def judged(subject: Subject) -> tuple[Setting, Outputs, Gains, dict[str, Entry], tuple[Verdict, ...]]:
+    """The verdict on every snapshot, and what it rests on."""
+    setting = setting_of(subject)
+    own = outputs(subject, setting.contexts)
+    components = gains(setting, own.matrices)
+    entries = {**measure(setting, own, components.sets), **by_layer_entries(subject, setting, own)}
+    d, one_by_one = setting.directions, subject.model is None or subject.model.one_by_one
+    ways = between(form(setting, own, d.left, d.right), components.gain, setting.strength, d.order)
+    falling = np.zeros(subject.count, bool) if subject.falling is None else subject.falling
+    verdicts = tuple(
+        name(entries, components.sets, t, ways[t], bool(falling[t]), one_by_one) for t in range(subject.count)
+    )
+    return setting, own, components, entries, verdicts

@@ -7,15 +7,21 @@ import xarray as xr
 
 from iclflow.config.training import GIVEN
 from iclflow.data.moments import Moments
-from iclflow.engines.outcome import Outcome
+from iclflow.engines.choose import choose
+from iclflow.engines.outcome import Outcome, finite_or_none
 from iclflow.experiment import Experiment
 from iclflow.results.run import CURVES, Run
 from iclflow.versions import versions
 
-__all__ = ["finite_or_none", "gather", "joined"]
+__all__ = ["gather", "joined"]
 
 WORST_FIRST = ("failed", "diverged", "unstable", "max_steps", "ok")
 SUMMARY = ("status", "why", "final_loss", "steps_done", "seconds")  # of one seed; all other entries are its detail
+LOSS = {
+    "loss": {"long_name": "training loss", "units": "mean squared error per label"},
+    "loss_icl": {"long_name": "test loss on new task vectors", "units": "mean squared error per label"},
+    "loss_iwl": {"long_name": "test loss on the shared task vectors", "units": "mean squared error per label"},
+}
 MOST_MOMENTS = 2**29  # bytes; no moments are kept if those of all seeds take more
 
 
@@ -26,21 +32,35 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
     axis = tuple(seeds)
     pick = (lambda arrays: arrays[0]) if single else stack_padded
     same_time = all(np.array_equal(o.times, first.times) for o in outcomes)
-    clocked = engine == "flow" or experiment.training.optimizer in ("sgd", "momentum")
-    about = {"long_name": "time t/tau" if clocked else "learning rate x step"}
+    flows = choose(experiment).flows
+    clocked = flows or experiment.training.optimizer in ("sgd", "momentum")
+    about = (
+        {"long_name": "time t/tau", "units": "tau"} if clocked else {"long_name": "learning rate x step", "units": "1"}
+    )
+    steps = {"long_name": "saved time" if flows else "step", "units": "1"}
     times = ("step", first.times) if same_time else (("seed", "step"), stack_padded([o.times for o in outcomes]))
     names = ["loss", *shared["tests"]][: first.losses.shape[1]]
     curves = xr.Dataset(
-        {name: ((*axis, "step"), pick([o.losses[:, i] for o in outcomes])) for i, name in enumerate(names)},
-        coords={"step": np.arange(max(len(o.losses) for o in outcomes)), "time": (*times, about), **seeds},
+        {
+            name: ((*axis, "step"), pick([o.losses[:, i] for o in outcomes]), LOSS.get(name))
+            for i, name in enumerate(names)
+        },
+        coords={
+            "step": ("step", np.arange(max(len(o.losses) for o in outcomes)), steps),
+            "time": (*times, about),
+            **seeds,
+        },
     )
-    axes = experiment.model.axes
+    axes = experiment.model.axis_names()
     unnamed = lambda name: tuple(f"{name}_{i}" for i in range(np.ndim(first.initial[name])))
     recorded = lambda name: pick([np.stack([snapshot[name] for snapshot in o.snapshots]) for o in outcomes])
     weights = xr.Dataset(
-        {name: ((*axis, "record", *axes.get(name, unnamed(name))), recorded(name)) for name in first.initial},
+        {
+            name: ((*axis, "record", *axes.get(name, unnamed(name))), recorded(name), {"long_name": f"weights {name}"})
+            for name in first.initial
+        },
         coords={
-            "step": ((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes])),
+            "step": ((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes]), steps),
             "time": ((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
             **seeds,
         },
@@ -98,11 +118,6 @@ def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shar
     }
 
 
-def finite_or_none(value: float | np.floating) -> float | None:
-    """The number, or `None` for NaN and infinity, which JSON cannot hold."""
-    return float(value) if np.isfinite(value) else None
-
-
 def stack_padded(arrays: list[np.ndarray]) -> np.ndarray:
     """The arrays along a new first axis, shorter ones filled up with NaN."""
     longest = max(len(a) for a in arrays)
@@ -115,7 +130,7 @@ def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
     """The earlier and the later run of every seed as one; the last point of one is the first point of the other."""
     outcomes = [join(earlier, later, seed) for (earlier, later), seed in zip(pieces, resumed.seeds, strict=True)]
     first = outcomes[0]
-    if resumed.summary["engine"] == "flow":
+    if resumed.by_flow:
         settings = {"time": first.times[-1]}
     else:
         settings = {"steps": len(first.losses) - 1}
@@ -123,6 +138,7 @@ def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
             settings["lr"] = first.detail["lr"]
     experiment = resumed.experiment.replace(training=resumed.training.replace(**settings))
     shared = {name: pieces[0][1].summary[name] for name in ("engine_reason", "warnings", "data_sha256")}
+    shared |= {name: resumed.summary[name] for name in ("task_asymmetry",) if name in resumed.summary}
     shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in resumed.curves]}
     run = gather(experiment, outcomes, resumed.summary["engine"], shared)
     run.moments, run.own = resumed.moments, resumed.own

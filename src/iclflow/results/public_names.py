@@ -5,9 +5,9 @@
 | `value.weight` | (H E, E) | `value[h]`: rows hE .. (h+1)E |
 | `kq.weight` | (H E, E) | `key_query[h]`: those rows, transposed |
 | `key.weight`, `query.weight` | (H R, E) | `key[h]`, `query[h]`: rows hR .. (h+1)R |
+| `fc1.weight`, `fc2.weight` | (H, D*D), (O, H) | `first`, `second` |
 
-The number of heads follows from the value matrix, the rank from the keys. The two layers of the MLP have no public
-names: save them as `first` (H, D*D) and `second` (O, H).
+The number of heads follows from the value matrix, the rank from the keys.
 """
 
 import numpy as np
@@ -18,22 +18,28 @@ from iclflow.errors import BadInput
 __all__ = ["from_public_names", "has_public_names"]
 
 MERGED, SEPARATE = {"value.weight", "kq.weight"}, {"value.weight", "key.weight", "query.weight"}
+NETWORK = {"fc1.weight", "fc2.weight"}
 
 
 def has_public_names(tensors: dict[str, np.ndarray]) -> bool:
     """Whether the weights carry the names of the public code."""
-    return "value.weight" in tensors
+    return "value.weight" in tensors or bool(NETWORK & set(tensors))
 
 
 def from_public_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`value` with `key_query`, or `value`, `key` and `query`, with one matrix per head."""
-    known = {name for name in tensors if name in MERGED | SEPARATE}
-    if known not in (MERGED, SEPARATE):
+    """`value` with `key_query`, or `value`, `key` and `query`, with one matrix per head; or `first` and `second`."""
+    known = {name for name in tensors if name in MERGED | SEPARATE | NETWORK}
+    if known not in (MERGED, SEPARATE, NETWORK):
         names = ", ".join(sorted(known))
-        raise BadInput(f"weights: {names} must be value.weight with kq.weight, or with key.weight and query.weight")
+        raise BadInput(
+            f"weights: {names} must be value.weight with kq.weight, or with key.weight and query.weight, or fc1.weight"
+            " with fc2.weight"
+        )
     for name, array in tensors.items():
         if name.endswith(".bias") and np.any(array):
             raise BadInput(f"weights: {name!r} must be zero or absent; these models have no bias")
+    if known == NETWORK:
+        return {"first": tensors["fc1.weight"], "second": tensors["fc2.weight"]}
     width = columns(tensors, "value.weight")
     value = by_head(tensors, "value.weight", width, width)
     if known == MERGED:

@@ -12,6 +12,7 @@
 """
 
 import csv
+import difflib
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -22,15 +23,21 @@ import numpy as np
 import xarray as xr
 
 from iclflow.config import Task, Training
+from iclflow.config.record import Record
 from iclflow.data.own import OwnData
+from iclflow.engines.choose import choose
+from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
 from iclflow.results.writing import save_run
+from iclflow.system.notebook import Line, card, chart, table
 
 __all__ = ["CURVES", "Run"]
 
 CURVES = ("loss", "loss_icl", "loss_iwl")
+SIZES = ("dim", "context", "out_dim")
+MOST_DRAWN = 12  # seeds in the picture of a run
 
 
 class Run:
@@ -87,12 +94,19 @@ class Run:
             if name in self.curves:
                 return self.curves[name]
             raise AttributeError(f"this run has no test set: give test_samples, or data with sequences_{name[5:]}")
-        raise AttributeError(name)
+        near = [] if name.startswith("_") else difflib.get_close_matches(name, [*dir(type(self)), *vars(self)], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"a run has no attribute {name!r}{hint}")
 
     @property
     def status(self) -> str:
         """How the run ended; of several seeds, the worst: ok, max_steps, unstable, diverged or failed."""
         return self.summary["status"]
+
+    @property
+    def by_flow(self) -> bool:
+        """Whether the run followed the flow; otherwise it descended."""
+        return choose(self.experiment).flows
 
     @property
     def seeds(self) -> list[int]:
@@ -134,8 +148,10 @@ class Run:
             A run without the axis `seed`; a run of one seed returns itself.
 
         Raises:
-            ValueError: `seed` is not one of several `seeds`.
+            BadInput: `seed` is not one of `seeds`.
         """
+        if seed not in self.seeds:
+            raise BadInput(f"seed: {seed!r} must be one of {some(self.seeds)}, the seeds of this run")
         if "seed" not in self.curves.dims:
             return self
         index = self.seeds.index(seed)
@@ -212,7 +228,56 @@ class Run:
                 columns = [one.curves["step"].values, one.time.values, *(one.curves[n].values for n in names)]
                 rows.writerows([seed, *row] for row in zip(*columns, strict=True))
 
+    @property
+    def verdict(self) -> str:
+        """How the run ended, and why if it did not end well."""
+        why = next((r["why"] for r in self.summary["runs"] if r["status"] == self.status), "")
+        return f"{self.status} ({why})" if why else self.status
+
     def __repr__(self) -> str:
-        ends = np.atleast_1d(self.summary["final_loss"])
-        losses = ", ".join("-" if x is None else f"{x:.4g}" for x in ends[:6])
-        return f"<iclflow.Run {self.model.kind} on {self.summary['engine']}: {self.status}, final loss {losses}>"
+        ends = some([None if x is None else float(f"{x:.4g}") for x in np.atleast_1d(self.summary["final_loss"])])
+        kept = f"{self.loss.sizes['step']} losses, weights at {self.weights.sizes['record']} times"
+        return (
+            f"<iclflow.Run of {call_of(self.model)}, D = {self.task.dim}, N = {self.task.context},"
+            f" on {self.summary['engine']}: {self.verdict}, final loss {ends} ({kept})>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The loss curves and a table of settings and outcome, for notebooks."""
+        clock = str(self.time.attrs.get("long_name", "time"))
+        curves = []
+        for seed in self.seeds[:MOST_DRAWN]:
+            one = self.select(seed)
+            curves.append(Line(one.time.values, one.loss.values, f"seed {seed}"))
+        given = {k: v for k, v in {**changed(self.task), **changed(self.training)}.items() if k not in SIZES}
+        start, ends = self.loss.values[..., 0].mean(), np.atleast_1d(self.summary["final_loss"])
+        first = self.select(self.seeds[0]).initial_weights
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in first.items())
+        rows = [
+            ("model", call_of(self.model)),
+            ("task", f"D = {self.task.dim}, N = {self.task.context}, O = {self.task.out_dim}"),
+            ("settings", ", ".join(f"{name} = {value!s:.60}" for name, value in given.items()) or "defaults"),
+            ("engine", f"{self.summary['engine']}, {self.summary['seconds']:.2f} s"),
+            ("loss", f"{start:.5g} to {some([None if x is None else float(f'{x:.5g}') for x in ends])}"),
+            ("status", self.verdict),
+            ("weights", f"{shapes}, at {self.weights.sizes['record']} times"),
+        ]
+        return card("Run", chart(curves, clock), table(rows))
+
+
+def call_of(model: Model) -> str:
+    """The model as one writes it: its class, and the fields that were given or differ from their defaults."""
+    given = {name: value for name, value in model if name in model.model_fields_set}
+    fields = ", ".join(f"{name}={value!r}" for name, value in {**given, **changed(model)}.items())
+    return f"{type(model).__name__}({fields})"
+
+
+def changed(record: Record) -> dict[str, Any]:
+    """The settings that differ from their defaults."""
+    fields = type(record).model_fields
+    return {name: value for name, value in record if repr(value) != repr(fields[name].default)}
+
+
+def some(values: list[Any]) -> str:
+    """The first few values of a list."""
+    return ", ".join("-" if x is None else str(x) for x in values[:6]) + (", .." if len(values) > 6 else "")

@@ -18,8 +18,18 @@ from iclflow.models import Model, Weights
 from iclflow.models.base import KNOWN
 from iclflow.results.public_names import from_public_names, has_public_names
 from iclflow.results.tensors import SUFFIXES, read_tensors, refuse_oversized
+from iclflow.system.arrays import as_array
 
-__all__ = ["TO_PROBE", "TO_TRAIN", "GivenWeights", "checkpoint_files", "infer_model", "read_weights", "with_sizes"]
+__all__ = [
+    "TO_PROBE",
+    "TO_TRAIN",
+    "GivenWeights",
+    "checkpoint_files",
+    "fitted",
+    "infer_model",
+    "read_weights",
+    "with_sizes",
+]
 
 TO_TRAIN, TO_PROBE = ("weights.", ""), ("final_weights.", "")  # prefixes that are tried
 FROM_META = ("out_dim", "context", "normalize", "prefix_loss")
@@ -31,29 +41,42 @@ class GivenWeights(NamedTuple):
     weights: Weights
     meta: dict[str, Any]
     data: dict[str, np.ndarray] | None
+    public: bool = False  # whether they had the names of the public code
 
 
 def read_weights(source: Any, prefixes: tuple[str, ...] = TO_TRAIN) -> GivenWeights:
-    """Weights from a mapping of arrays, from `FILE` or from `FILE:PREFIX`."""
+    """Weights from a mapping of arrays or tensors (a `state_dict`), from `FILE` or from `FILE:PREFIX`."""
     if isinstance(source, Mapping):
-        return GivenWeights(*ours({str(name): np.asarray(array) for name, array in source.items()}, {}), None)
+        arrays = {str(name): as_array(array) for name, array in source.items()}
+        return GivenWeights(*ours(arrays, {}), None, has_public_names(arrays))
+    if not isinstance(source, str | Path):
+        what = type(source).__name__
+        hint = "; give its state_dict()" if hasattr(source, "state_dict") else ""
+        raise BadInput(f"weights: {what} must be named arrays, a file or FILE:PREFIX{hint}")
     path, prefix = split_prefix(str(source))
     if not path.endswith(SUFFIXES):
-        raise BadInput(f"weights: {path!r} must be a run directory, a folder of checkpoints, .safetensors or .npz")
+        hint = "; give the state_dict itself, torch.load(FILE)" if path.endswith((".pt", ".pth", ".bin")) else ""
+        raise BadInput(
+            f"weights: {path!r} must be a run directory, a folder of checkpoints, .safetensors or .npz{hint}"
+        )
     refuse_oversized(Path(path))
     tensors = read_tensors(path)
     for candidate in (prefix,) if prefix is not None else prefixes:
         picked = {name[len(candidate) :]: array for name, array in tensors.items() if name.startswith(candidate)}
         if any(name in picked for name in marks()) or (prefix is not None and picked):
             weights, meta = ours(picked, read_meta(tensors))
-            return GivenWeights(floats_only(weights), meta, own_sequences(tensors))
+            return GivenWeights(floats_only(weights), meta, own_sequences(tensors), has_public_names(picked))
     tried = repr(prefix) if prefix is not None else " or ".join(map(repr, prefixes))
     raise BadInput(f"weights: {str(source)!r} holds no weights ({', '.join(marks())}) under the prefix {tried}")
 
 
 def marks() -> tuple[str, ...]:
     """Names of arrays, at least one of which is in every set of weights."""
-    return (*dict.fromkeys(next(iter(model.axes)) for model in KNOWN.values() if model.axes), "value.weight")
+    return (
+        *dict.fromkeys(next(iter(model.axes)) for model in KNOWN.values() if model.axes),
+        "value.weight",
+        "fc1.weight",
+    )
 
 
 def ours(picked: Weights, meta: dict[str, Any]) -> tuple[Weights, dict[str, Any]]:
@@ -103,16 +126,19 @@ def infer_model(weights: Weights, model: Model | None = None) -> Model:
     common = {kind: len(set(record.axes) & set(weights)) for kind, record in KNOWN.items() if ":" not in kind}
     best = [kind for kind, count in common.items() if count == max(common.values()) > 0]
     if len(best) != 1:
-        raise BadInput(f"weights: {', '.join(sorted(weights))} must be those of {', '.join(common)}")
+        raise BadInput(
+            f"weights: {', '.join(sorted(weights))[:120]} must be those of {', '.join(common)}: value with key_query,"
+            " value with key and query, or first and second (docs/how-to/pytorch.md)"
+        )
     record = KNOWN[best[0]]
     if model is not None and type(model) is not record:
         raise BadInput(f"model: {model.kind!r} contradicts the weights, which are {record.kind!r}")
     try:
         sizes = record.fields_of({name: np.asarray(array) for name, array in weights.items()})
-    except (KeyError, IndexError, TypeError):
+    except (KeyError, IndexError, TypeError, ValueError):
         sizes = {"heads": 0}
     for field, size in sizes.items():
-        if size < 1:
+        if size is not False and size < 1:
             raise BadInput(f"weights: cannot tell {field} from the shapes of {', '.join(sorted(weights))}")
         if model is not None and field in model.model_fields_set and getattr(model, field) != size:
             raise BadInput(f"{field}: {getattr(model, field)} contradicts the weights, which have {size}")
@@ -125,6 +151,10 @@ def with_sizes(given: GivenWeights, model: Model | None, task: Task | None) -> t
     inferred = infer_model(weights, model)
     if model is None and meta.get("softmax") is True and "softmax" in type(inferred).model_fields:
         inferred = inferred.replace(softmax=True)
+    if model is None and meta.get("looped") is True and getattr(inferred, "looped", False):
+        inferred = inferred.replace(layers=meta.get("layers", 1))  # their shapes do not tell how many layers they serve
+    if getattr(inferred, "looped", False) and getattr(inferred, "layers", 2) < 2:
+        raise BadInput("layers: 1 must be at least 2 for looped weights, whose shapes do not tell how many they serve")
     task = task or Task()
     task = task.replace(
         **{name: meta[name] for name in FROM_META if name in meta and name not in task.model_fields_set}
@@ -135,6 +165,11 @@ def with_sizes(given: GivenWeights, model: Model | None, task: Task | None) -> t
     if "dim" in task.model_fields_set and task.dim != dim:
         raise BadInput(f"dim: {task.dim} contradicts the weights, which have {dim} with out_dim {task.out_dim}")
     return inferred, task.replace(dim=dim)
+
+
+def fitted(given: GivenWeights, model: Model | None, task: Task | None) -> tuple[Model, Task]:
+    """Model and task of the weights, from what was given and the shapes; those of the public code have no 1/N."""
+    return with_sizes(given._replace(meta={"normalize": "none"} if given.public else {}), model, task)
 
 
 def checkpoint_files(folder: Path) -> tuple[list[Path], list[int] | None]:

@@ -54,7 +54,7 @@ def default_directory(experiment: Experiment) -> Path:
     return Path("runs") / f"{name}-{json_digest(experiment.flat())[:8]}"
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
+def refuse_existing(path: Path, overwrite: bool, how: str = "overwrite=True") -> None:
     """Raise `BadInput` if `path` cannot be written to, or exists and is not a run that may be overwritten."""
     if not path.exists():
         parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -64,8 +64,6 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
             )
         return
     if not overwrite:
-        raise BadInput(
-            f"out: {str(path)!r} exists; choose another directory, or give --overwrite (in Python overwrite=True)"
-        )
+        raise BadInput(f"out: {str(path)!r} exists; choose another directory, or give {how}")
     if not (path / "summary.json").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(f"out: {str(path)!r} is not a run; only runs are overwritten")

@@ -75,7 +75,7 @@ def all_seconds(points: list[Experiment]) -> float:
 def needs_theory(experiment: Experiment) -> bool:
     """Whether a run is descent with a given learning rate but without a given number of steps."""
     training = experiment.training
-    return training.steps is None and training.lr is not None and choose(experiment)[0] != "flow"
+    return training.steps is None and training.lr is not None and not choose(experiment).flows
 
 
 def seconds_of(experiment: Experiment) -> float:

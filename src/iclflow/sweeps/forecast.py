@@ -15,15 +15,17 @@ __all__ = ["expected_of", "expected_quantity"]
 def expected_of(experiment: Experiment) -> Prediction | None:
     """What theory predicts for a run, on the population even if its sample is finite.
 
-    `None` if there is no theory: for softmax, for a user's own data, and for optimizers other than plain descent.
+    `None` if there is no theory: for softmax, and for a user's own data.
     """
     training = experiment.training
-    if experiment.data is not None or training.optimizer != "sgd":
+    if experiment.data is not None:
         return None
     try:
         return predict(
             experiment.task, experiment.model, init=training.init, init_law=training.init_law, seed=training.seed,
-            weight_decay=training.weight_decay,
+            weight_decay=training.weight_decay, optimizer=training.optimizer, beta=training.beta, muon=training.muon,
+            lr=None if training.optimizer == "sgd" and training.batch is None else training.lr,
+            batch=training.batch if training.lr is not None else None, freeze_vectors=training.freeze_vectors,
         )  # fmt: skip
     except BadInput:
         return None
@@ -35,7 +37,7 @@ def components(experiment: Experiment, prediction: Prediction) -> int:
     A model that learns all directions at once holds as many as it can.
     """
     most = experiment.model.components(experiment.task)
-    return min(len(prediction.drop_times), most) if experiment.model.one_by_one else most
+    return min(len(prediction.levels) - 1, most) if experiment.model.one_by_one else most
 
 
 def expected_quantity(experiment: Experiment, name: str, slot: int | None) -> float:
@@ -45,7 +47,7 @@ def expected_quantity(experiment: Experiment, name: str, slot: int | None) -> fl
         return np.nan
     values = {
         "final_loss": prediction.levels[-1:],
-        "drops": np.array([len(prediction.drop_times)]),
+        "drops": np.array([len(prediction.levels) - 1]),
         "components": np.array([components(experiment, prediction)]),
         "drop_times": prediction.drop_times,
         "plateau_losses": prediction.levels,

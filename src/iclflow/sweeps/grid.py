@@ -178,7 +178,7 @@ class Grid:
         if self.stored is not None:
             return self.stored["has_tests"]
         return any(
-            e.training.test_samples > 0 or e.task.icl_fraction < 1 or e.data is not None for e in self.points_of_grid
+            e.training.test_samples > 0 or e.task.has_other_tests or e.data is not None for e in self.points_of_grid
         )
 
     @property

@@ -30,7 +30,21 @@ from iclflow.sweeps.store.protocol import Store, open_store
 __all__ = ["NUMBERED", "Sweep", "gather"]
 
 NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` is a method of xarray
-UNITS = {"curve_time": "t/tau", "drop_times": "t/tau", "seconds": "s"}
+ERROR = "mean squared error per label"
+ABOUT = {  # long name and units
+    "loss": ("training loss", ERROR),
+    "loss_icl": ("test loss on new task vectors", ERROR),
+    "loss_iwl": ("test loss on the shared task vectors", ERROR),
+    "curve_time": ("time t/tau", "tau"),
+    "curve_step": ("step", "1"),
+    "final_loss": ("final loss", ERROR),
+    "steps_done": ("steps", "1"),
+    "components": ("directions learned", "1"),
+    "drops": ("drops seen", "1"),
+    "drop_times": ("time t/tau of the middle of each drop", "tau"),
+    "plateau_losses": ("loss on each plateau", ERROR),
+    "seconds": ("time that the run took", "s"),
+}
 
 
 class Sweep:
@@ -120,6 +134,12 @@ class Sweep:
     def __repr__(self) -> str:
         return f"Sweep of {self.grid.count} runs in {str(self.path)!r}: {self.status}\n{self.data!r}"
 
+    def _repr_html_(self) -> str:
+        """Some loss curves, the axes, and the mean final loss along each of them, for notebooks."""
+        from iclflow.sweeps.notebook import sweep_card
+
+        return sweep_card(self)
+
 
 def table(data: xr.Dataset) -> pd.DataFrame:
     """A table with one row per run: its coordinates, its status and its quantities."""
@@ -177,9 +197,9 @@ def gather(path: str | Path) -> Sweep:
         "created": store.about["created"],
     }
     data = xr.Dataset(variables, coordinates, attributes)
-    for name, unit in UNITS.items():
+    for name, (long_name, units) in ABOUT.items():
         if name in data:
-            data[name].attrs["units"] = unit
+            data[name].attrs.update(long_name=long_name, units=units)
     return Sweep(store, data)
 
 

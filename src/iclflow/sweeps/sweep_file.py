@@ -25,7 +25,7 @@ from iclflow.config import Task, Training
 from iclflow.config.record import Record, unknown
 from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
-from iclflow.models.base import KNOWN, import_model
+from iclflow.models.base import KNOWN, Model, import_model
 from iclflow.sweeps.grid import ALL_POINTS, Axis, Grid
 
 __all__ = ["grid_from", "read_grid"]
@@ -65,7 +65,7 @@ def grid_from(content: dict[str, Any]) -> Grid:
         if name not in TABLES:
             raise BadInput(unknown(name, TABLES))
     import_own_models(content)
-    base = table(content, "base")
+    base = in_plain_words(table(content, "base"))
     for name, value in base.items():
         check_name("base", name)
         base[name] = setting(f"base.{name}", name, value)
@@ -78,6 +78,19 @@ def grid_from(content: dict[str, Any]) -> Grid:
     grid = Grid(base, tuple(axes), seed_list(content.get("seeds", 1)), point_count(content), summary_only(content))
     grid.check()
     return grid
+
+
+def in_plain_words(base: dict[str, Any]) -> dict[str, Any]:
+    """In Python the model of a sweep can also be given as an object or a class: its name and its fields."""
+    model = base.get("model")
+    if isinstance(model, type) and issubclass(model, Model):
+        return {**base, "model": model.kind}
+    if not isinstance(model, Model):
+        return base
+    fields = {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+    if twice := fields.keys() & base.keys():
+        raise BadInput(f"base.{min(twice)}: is given twice, by itself and in model {type(model).__name__}(..)")
+    return {**base, "model": model.kind, **fields}
 
 
 def import_own_models(content: dict[str, Any]) -> None:

@@ -1,15 +1,20 @@
-"""Progress of long work: a bar on a terminal or in a notebook, plain lines where asked for, otherwise nothing."""
+"""Progress of long work: a bar on a terminal or in a notebook, plain lines where asked for, otherwise nothing.
+
+In a notebook the bar is a line of HTML that is replaced as work goes on and cleared at its end; it needs no widgets.
+"""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 
-__all__ = ["Report", "progress_bar", "silent"]
+__all__ = ["Report", "has_bar", "plain_lines", "progress_bar", "silent"]
 
 Report = Callable[[float, str], None]  # called with the share that is done (0 to 1) and a short message
 PATIENCE = 1.0  # seconds before a bar appears
 EVERY = 10.0  # seconds between plain lines
+REFRESH = 0.2  # seconds between changes of the bar in a notebook
 
 
 def silent(share: float, words: str) -> None:
@@ -32,22 +37,27 @@ def progress_bar(what: str, show: bool | Report | None = None, lines: bool = Fal
     elif show is None and not has_bar():
         yield plain_lines()
     else:
-        with bar(what) as report:
+        with notebook_bar(what) if in_notebook() else bar(what) as report:
             yield report
 
 
 def has_bar() -> bool:
     """Whether standard error is a terminal, or this is a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return sys.stderr.isatty() or in_notebook()
 
 
-def plain_lines() -> Report:
-    """Print messages on standard error, one every few seconds and one at the end."""
+def in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this program."""
+    return "ipykernel" in sys.modules
+
+
+def plain_lines(at_the_end: bool = True) -> Report:
+    """Print messages on standard error, one every few seconds and, unless told otherwise, one at the end."""
     last = time.monotonic()
 
     def report(share: float, words: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= EVERY or share >= 1:
+        if time.monotonic() - last >= EVERY or (share >= 1 and at_the_end):
             last = time.monotonic()
             print(words, file=sys.stderr, flush=True)
 
@@ -70,3 +80,30 @@ def bar(what: str) -> Iterator[Report]:
             progress.update(handle, completed=share, words=words, visible=time.monotonic() - start > PATIENCE)
 
         yield report
+
+
+@contextmanager
+def notebook_bar(what: str) -> Iterator[Report]:
+    """A progress bar in the output of a cell, which appears after a second and leaves nothing behind."""
+    from IPython.display import HTML, display
+
+    start = last = time.monotonic()
+    shown = None
+
+    def report(share: float, words: str) -> None:
+        nonlocal last, shown
+        now = time.monotonic()
+        if now - start < PATIENCE or now - last < REFRESH:
+            return
+        last = now
+        page = HTML(f"{escape(what)} <progress value='{share:.4f}' max='1'></progress> {escape(words)}")
+        if shown is None:
+            shown = display(page, display_id=True)
+        else:
+            shown.update(page)
+
+    try:
+        yield report
+    finally:
+        if shown is not None:
+            shown.update(HTML(""))

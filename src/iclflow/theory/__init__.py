@@ -1,11 +1,32 @@
 """Theory: pure functions of the task and the initial weights; nothing here knows the engines.
 
 Start at `landscape`: the population loss and the drive and curvature of its directions, which all the rest builds on.
+The other modules are imported when they are asked for. One verb that draws initial weights of a model,
+`drop_time_distribution`, is reached here and lives in `comparison`.
 """
 
-from iclflow.theory import algorithm, decay, in_weight, lazy, merged, separate, single_mode, softmax, white
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape, minimum, plateau_losses
 from iclflow.theory.staircase import Staircase, staircase
+
+if TYPE_CHECKING:
+    from iclflow.theory import (
+        algorithm,
+        decay,
+        depth,
+        distribution,
+        in_weight,
+        lazy,
+        merged,
+        scaling,
+        separate,
+        single_mode,
+        softmax,
+        task_sets,
+        white,
+    )
 
 __all__ = [
     "Directions",
@@ -13,16 +34,29 @@ __all__ = [
     "Staircase",
     "algorithm",
     "decay",
+    "depth",
     "directions",
+    "distribution",
+    "drop_time_distribution",
     "in_weight",
     "landscape",
     "lazy",
     "merged",
     "minimum",
     "plateau_losses",
+    "scaling",
     "separate",
     "single_mode",
     "softmax",
     "staircase",
+    "task_sets",
     "white",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "drop_time_distribution":
+        return import_module("iclflow.comparison.distribution").drop_time_distribution
+    if name in __all__:
+        return import_module(f"iclflow.theory.{name}")
+    raise AttributeError(f"module 'iclflow.theory' has no attribute {name!r}")

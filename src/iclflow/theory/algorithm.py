@@ -194,9 +194,9 @@ def gain_matrix(d: Directions, A: Float[np.ndarray, "*T D D"]) -> Float[np.ndarr
         A: Effective matrices of one output.
 
     Returns:
-        The matrices in units of the learned strengths.
+        The matrices in units of the learned strengths; a direction without drive has gain 0.
     """
-    strength = d.strength / np.sqrt(d.outputs)
+    strength = d.full_gain / np.sqrt(d.outputs)
     coordinates = np.linalg.solve(d.left, A) @ np.linalg.inv(d.right.T)
     return coordinates / np.sqrt(np.outer(strength, strength))
 

@@ -12,6 +12,14 @@ $\gamma/\text{init}$.
 **What a learned direction rests at** [`decay-level`]: $g v - m v^4 = \gamma$, which has a root only up to the fold
 $\gamma < \tfrac34\,4^{-1/3}\, g c$, $c = (g/m)^{1/3}$.
 
+**Heads of higher rank** [`decay-rank`] hold directions that share one value weight. They rest where $|k_d|^2 =
+|q_d|^2 = (g_d - \gamma/v)/m_dv$ and $v^2 = \sum_d|k_d|^2$, that is
+
+$$v^3 + \frac\gamma v\sum_d\frac1{m_d} = \sum_d\frac{g_d}{m_d} .$$
+
+The drop that opens a head follows the rule above. A further component grows in a head that is large already, at the
+rate $vg_d - \gamma$: it comes after a logarithmic wait if $\gamma < vg_d$, whatever the initial weights.
+
 **Merged attention** [`decay-merged`] is homogeneous of degree one on its plateau: the weights grow at $|C_1| -
 \gamma$, so all is learned if $\gamma < |C_1|$, whatever the initial weights, and nothing otherwise. It rests where
 $G = \gamma A/|A|$.
@@ -20,26 +28,30 @@ $G = \gamma A/|A|$.
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Bool, Float
 
 from iclflow.errors import BadInput
 from iclflow.theory.landscape import Directions, Landscape
+from iclflow.theory.merged import Quadratic
 
 __all__ = [
     "FOLD",
     "MergedDecay",
+    "conserved_share",
     "decayed_level",
     "decayed_strength",
     "decayed_time",
+    "head_value",
     "merged_course",
     "merged_matrix",
+    "resting_loss",
     "stretched_time",
 ]
 
 FOLD = 0.75 * 4 ** (-1 / 3)  # the largest x - x^4
 
-Array = Float[np.ndarray, " n"]
+Array = Float[np.ndarray, "*n"]
 
 
 def checked_decay(decay: float) -> float:
@@ -82,6 +94,19 @@ def stretched_time(time: Array, decay: float) -> Array:
     return time if rate == 0 else -np.expm1(-rate * time) / rate
 
 
+def conserved_share(time: float, decay: float) -> float:
+    r"""What is left of a difference that the flow without decay conserves, $e^{-2\gamma t}$ [`decay-conserved`].
+
+    Args:
+        time: t/tau that has passed.
+        decay: $\gamma$, per t/tau.
+
+    Returns:
+        A number between 0 and 1.
+    """
+    return float(np.exp(-2 * checked_decay(decay) * time))
+
+
 def decayed_strength(d: Directions, decay: float) -> Float[np.ndarray, " D"]:
     r"""The strength $v^3$ at which a learned direction rests, 0 beyond the fold [`decay-level`].
 
@@ -113,6 +138,61 @@ def decayed_level(d: Directions, learned: Bool[np.ndarray, " D"], decay: float) 
     return float(d.base - np.sum(2 * d.drive * s - d.curvature * s**2) / d.outputs)
 
 
+def head_value(cube: float, soft: float, decay: float) -> float:
+    r"""The value weight at which a head rests that holds directions together [`decay-rank`].
+
+    Args:
+        cube: $\sum_d g_d/m_d$ over its directions.
+        soft: $\sum_d 1/m_d$.
+        decay: $\gamma$, per t/tau.
+
+    Returns:
+        The largest root of $v^4 - v\sum g_d/m_d + \gamma\sum 1/m_d = 0$; 0 beyond the fold.
+    """
+    free, rate = float(np.cbrt(cube)), checked_decay(decay)
+    if rate == 0 or free == 0:
+        return free
+    balance = lambda v: v**4 - cube * v + rate * soft
+    turn = float(np.cbrt(cube / 4))
+    return float(scipy.optimize.brentq(balance, turn, free)) if balance(turn) < 0 else 0.0
+
+
+def resting_loss(
+    L: Quadratic, v: Float[np.ndarray, " H"], K: Float[np.ndarray, "H R D"], Q: Float[np.ndarray, "H R D"], decay: float
+) -> float:
+    r"""The data loss where heads come to rest with decay, from where they rest without it [`decay-rank`].
+
+    They descend $\tfrac12OL + \tfrac\gamma2|W|^2$; any landscape, any rank.
+
+    Args:
+        L: the loss, of the population or of a sample.
+        v: value weights of the heads that have grown.
+        K: their keys.
+        Q: their queries.
+        decay: $\gamma$, per t/tau.
+
+    Returns:
+        The loss on the data, without the penalty.
+    """
+    rate, shape, root = checked_decay(decay), K.shape, np.sqrt(L.outputs)
+    if not len(v):
+        return L.base
+    split = lambda w: (w[: len(v)], *(part.reshape(shape) for part in np.split(w[len(v) :], 2)))
+    matrix = lambda w: np.einsum("h,hrd,hre->de", *split(w)) / root
+
+    def penalised(w: np.ndarray) -> tuple[float, np.ndarray]:
+        v, K, Q = split(w)
+        G = root * L.force(matrix(w))
+        felt = np.einsum("de,hre->hrd", G, Q)
+        force = [np.sum(K * felt, axis=(1, 2)), (v[:, None, None] * felt).ravel(), (v[:, None, None] * (K @ G)).ravel()]
+        return L.outputs * L.loss(matrix(w)) / 2 + rate * float(w @ w) / 2, rate * w - np.concatenate(force)
+
+    start = np.concatenate([v, K.ravel(), Q.ravel()])
+    options = {"maxiter": 5000, "ftol": 1e-16, "gtol": 1e-10}
+    found = scipy.optimize.minimize(penalised, start, jac=True, method="L-BFGS-B", options=options)
+    return float(L.loss(matrix(found.x)))
+
+
 class MergedDecay(NamedTuple):
     """A course of merged attention with decay."""
 
@@ -120,11 +200,11 @@ class MergedDecay(NamedTuple):
     half_time: float  # infinite if nothing is learned
 
 
-def merged_matrix(L: Landscape, decay: float) -> Float[np.ndarray, "D D"]:
+def merged_matrix(L: Quadratic, decay: float) -> Float[np.ndarray, "D D"]:
     r"""Where merged attention rests with decay: $C_1 - BA\Lambda = \gamma A/(\sqrt O |A|)$ [`decay-merged`].
 
     Args:
-        L: the population loss.
+        L: the quadratic loss.
         decay: $\gamma$, per t/tau.
 
     Returns:
@@ -133,6 +213,8 @@ def merged_matrix(L: Landscape, decay: float) -> Float[np.ndarray, "D D"]:
     rate = checked_decay(decay) / np.sqrt(L.outputs)
     if rate >= np.linalg.norm(L.cross):
         return np.zeros_like(L.cross)
+    if not isinstance(L, Landscape):
+        return penalised_matrix(L, rate)
     b, U = np.linalg.eigh(L.context)
     lam, V = np.linalg.eigh(L.query)
     force, stiffness = U.T @ L.cross @ V, np.outer(b, lam)
@@ -143,14 +225,27 @@ def merged_matrix(L: Landscape, decay: float) -> Float[np.ndarray, "D D"]:
     return U @ (matrix(size) if rate > 0 else force / stiffness) @ V.T
 
 
-def merged_course(L: Landscape, alpha: float, decay: float, times: Float[np.ndarray, " T"]) -> MergedDecay:
+def penalised_matrix(L: Quadratic, rate: float) -> Float[np.ndarray, "D D"]:
+    r"""The lowest point of $\tfrac12L + \text{rate}\,|A|$ on any quadratic landscape, which is convex."""
+    shape, size = L.cross.shape, float(np.linalg.norm(L.cross))
+
+    def penalised(a: np.ndarray) -> tuple[float, np.ndarray]:
+        A, norm = a.reshape(shape), max(float(np.linalg.norm(a)), 1e-300)
+        return L.loss(A) / 2 + rate * norm, (rate / norm) * a - L.force(A).ravel()
+
+    options = {"maxiter": 20_000, "ftol": 1e-15, "gtol": 1e-10}
+    start = (L.cross / size).ravel()
+    return scipy.optimize.minimize(penalised, start, jac=True, method="L-BFGS-B", options=options).x.reshape(shape)
+
+
+def merged_course(L: Quadratic, alpha: float, decay: float, times: Float[np.ndarray, " T"]) -> MergedDecay:
     r"""The loss of merged attention with decay, from the part $\alpha$ of small initial weights that grows.
 
     On the balanced, aligned manifold one matrix $U$ of size $v = |U|$ stands for all heads:
     $\dot U = \sqrt O\, v\, G(vU/\sqrt O) - \gamma U$, from $\sqrt\alpha\, C_1/|C_1|$ [`decay-merged`].
 
     Args:
-        L: the population loss.
+        L: the quadratic loss.
         alpha: the growing part of the initial weights (`theory.merged.alignment`).
         decay: $\gamma$, per t/tau.
         times: t/tau at which the loss is wanted.
@@ -158,7 +253,6 @@ def merged_course(L: Landscape, alpha: float, decay: float, times: Float[np.ndar
     Returns:
         The loss on the data, and the time at which half of the drop is done.
     """
-    from scipy.integrate import solve_ivp
 
     rate, root = checked_decay(decay), np.sqrt(L.outputs)
     lowest = L.loss(merged_matrix(L, rate))
@@ -175,7 +269,7 @@ def merged_course(L: Landscape, alpha: float, decay: float, times: Float[np.ndar
     middle = (L.base + lowest) / 2
     event = lambda t, y: L.loss(effective(y.reshape(L.cross.shape))) - middle
     end = max(float(np.max(times, initial=0.0)), 20 * max(np.log(1 / alpha), 1.0) / growth)
-    course = solve_ivp(
+    course = scipy.integrate.solve_ivp(
         velocity, (0.0, end), start.ravel(), method="LSODA", rtol=1e-9, atol=1e-14, dense_output=True, events=event
     )
     losses = [L.loss(effective(course.sol(t).reshape(L.cross.shape))) for t in times]

@@ -16,28 +16,30 @@ the path turns back to the other infinity. Changing the signs of $v$ and $q$ tog
 the code makes $v_0 \ge 0$ and lets $\eta$ rise.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import brentq
-from scipy.special import elliprf
 
 from iclflow.errors import BadInput
+from iclflow.theory.legs import EFOLDS, NODES, OVERFLOW, WEIGHTS, Climbs, Legs, join_climbs, join_legs
 
-__all__ = ["EarlyPhase", "blow_up_time", "early_phase", "grow", "one_direction_blow_up", "propagate"]
-
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
-NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2  # on [0, 1]
-EFOLDS = 42.0  # an integral counts as complete once its integrand has fallen by e^-42
-OVERFLOW = 690.0
-FAINT = 1e-120  # parts of key and query this much smaller than the rest count as zero
+__all__ = [
+    "EarlyPhase",
+    "blow_up_time",
+    "early_phase",
+    "early_phases",
+    "grow",
+    "one_direction_blow_up",
+    "propagate",
+    "weights_after",
+]
 
 Parts = Float[np.ndarray, "R D"]
 Drive = Float[np.ndarray, " D"]
 Times = Float[np.ndarray, "*times"]
-Numbers = Float[np.ndarray, "*numbers"] | float
 
 
 def grow(k: Parts, q: Parts, drive: Drive, eta: float) -> tuple[Parts, Parts]:
@@ -58,114 +60,8 @@ def grow(k: Parts, q: Parts, drive: Drive, eta: float) -> tuple[Parts, Parts]:
 
 
 @dataclass(frozen=True)
-class Leg:
-    r"""$\Phi(s)$ and the time $\int_0^s ds/\sqrt\Phi$ where $\Phi$ rises from `floor` at $s = 0$.
-
-    A change of variable that would flatten the quadratic part of $\Phi$ removes the square root at a
-    turning point and the near-singularity at a small minimum; panels of Gauss-Legendre points do the rest.
-    """
-
-    floor: float
-    rising: Drive  # |k + q|^2 / 2, taken in the direction of the leg
-    falling: Drive  # |k - q|^2 / 2
-    drive: Drive
-
-    def energy(self, s: Numbers) -> Numbers:
-        power = np.minimum(2 * np.multiply.outer(s, self.drive), OVERFLOW)
-        return self.floor + (np.expm1(power) @ self.rising + np.expm1(-power) @ self.falling) / 2
-
-    @cached_property
-    def chart(self) -> tuple[float, float, bool]:
-        r"""(scale, $\theta_0$, cosh or sinh) of the map $s = $ scale $(\cosh\theta - \cosh\theta_0)$."""
-        centre = max(float(self.drive @ (self.rising - self.falling)), 0.0)
-        bend = float(self.drive**2 @ (self.rising + self.falling))
-        centre, lift = centre / (2 * bend), self.floor / bend
-        gap = centre**2 - lift
-        size = np.sqrt(max(abs(gap), 1e-16 * (centre**2 + lift)))  # any nonzero scale will do
-        size = min(size, 1 / self.drive.max())
-        if gap > 0 and centre >= size:
-            return size, float(np.arccosh(centre / size)), True
-        return size, float(np.arcsinh(centre / size)), False
-
-    def position(self, theta: Numbers) -> Numbers:
-        size, start, cosine = self.chart
-        middle, half = (theta + start) / 2, (theta - start) / 2
-        return 2 * size * (np.sinh(middle) if cosine else np.cosh(middle)) * np.sinh(half)
-
-    def angle(self, s: Numbers) -> Numbers:
-        size, start, cosine = self.chart
-        return np.arccosh(s / size + np.cosh(start)) if cosine else np.arcsinh(s / size + np.sinh(start))
-
-    def pace(self, theta: Numbers) -> Numbers:
-        r"""$dt/d\theta$, which is smooth; at a turning point itself it would be 0/0."""
-        size, start, cosine = self.chart
-        theta = np.maximum(theta, start + 1e-7)
-        return size * (np.sinh(theta) if cosine else np.cosh(theta)) / np.sqrt(self.energy(self.position(theta)))
-
-    def climb(self, end: float) -> "Climb":
-        r"""The path up to $s = $ `end`, cut into panels.
-
-        They are evenly spaced in $\theta$ where the quadratic part of $\Phi$ dominates, and in $s$ beyond.
-        """
-        bend = min(end, 1 / self.drive.max())
-        start, stop = self.chart[1], float(self.angle(np.array(bend)))
-        near = np.linspace(start, stop, int(np.ceil(1.25 * (stop - start))) + 2)
-        far = bend + (end - bend) * np.linspace(0, 1, int(np.ceil((end - bend) / self.step)) + 1)[1:]
-        edges = np.concatenate([near, self.angle(far)])
-        width = edges[1:] - edges[:-1]
-        inside = self.pace(edges[:-1, None] + width[:, None] * NODES) @ WEIGHTS * width
-        return Climb(self, edges, np.concatenate([[0.0], np.cumsum(inside)]))
-
-    @cached_property
-    def ends(self) -> Drive:
-        """Where each direction alone would have completed the integral; infinity if it does not grow."""
-        size = np.sqrt(self.rising)
-        scale = np.sqrt(self.floor + np.sum(self.rising + self.falling))
-        grows = (size > FAINT * scale) & (self.drive > 0)
-        folds = EFOLDS - np.log(np.where(grows, size, scale) / scale)
-        return np.where(grows, folds / np.where(grows, self.drive, 1.0), np.inf)
-
-    @property
-    def reach(self) -> float:
-        """Where the rest of the integral is negligible; infinity if nothing grows along this leg."""
-        return float(self.ends.min())
-
-    @property
-    def step(self) -> float:
-        return 2 / self.drive[np.argmin(self.ends)] if np.isfinite(self.reach) else 2 / self.drive.max()
-
-
-@dataclass(frozen=True)
-class Climb:
-    r"""A leg cut into panels: their edges in $\theta$ and the time at each edge."""
-
-    leg: Leg
-    edges: Float[np.ndarray, " n"]
-    times: Float[np.ndarray, " n"]
-
-    @property
-    def total(self) -> float:
-        return float(self.times[-1])
-
-    def position(self, time: Times) -> Times:
-        """How far the leg is climbed after a time, by Newton's method inside the panel that holds it."""
-        panel = np.clip(np.searchsorted(self.times, time, side="right") - 1, 0, len(self.edges) - 2)
-        left, right, before = self.edges[panel], self.edges[panel + 1], self.times[panel]
-        length = np.maximum(self.times[panel + 1] - before, 1e-300)
-        theta = left + (right - left) * np.clip((time - before) / length, 0, 1)
-        for _ in range(30):
-            span = theta - left
-            spent = before + span * (self.leg.pace(left[..., None] + span[..., None] * NODES) @ WEIGHTS)
-            step = np.clip((time - spent) / self.leg.pace(theta), left - theta, right - theta)
-            theta = theta + step
-            if np.all(np.abs(step) <= 1e-13 * (1 + np.abs(theta))):
-                break
-        return np.asarray(self.leg.position(theta))
-
-
-@dataclass(frozen=True)
 class EarlyPhase:
-    """The path of one head: from its start back down `before` to the origin, then up `after` to infinity.
+    """The path of one head: from its start back down to the origin (`arrival`), then up to infinity (`ascent`).
 
     The origin is the turning point, the minimum of the energy, or the start itself.
     """
@@ -174,33 +70,28 @@ class EarlyPhase:
     drive: Drive
     flip: int  # sign given to v and q to make v0 >= 0
     origin: float  # eta of the origin
-    before: Leg | None
-    after: Leg | None  # None where nothing grows
     turns: bool
+    arrival: Climbs | None = None  # from the origin back to the start; None where it is the start
+    ascent: Climbs | None = None  # None where nothing grows
 
     @property
     def sign(self) -> int:
         """Sign of the value weight at the end."""
-        return -self.flip if self.turns else self.flip
+        return self.onward * self.flip
 
-    @cached_property
-    def arrival(self) -> "Climb | None":
-        """From the origin back to the start."""
-        return self.before.climb(self.origin) if self.before and self.origin > 0 else None
-
-    @cached_property
-    def ascent(self) -> "Climb | None":
-        """From the origin to infinity."""
-        return self.after.climb(self.after.reach) if self.after and np.isfinite(self.after.reach) else None
+    @property
+    def onward(self) -> int:
+        r"""Whether $\eta$ rises or falls along the ascent; also the sign of the value weight there."""
+        return -1 if self.turns else 1
 
     @property
     def time_to_origin(self) -> float:
-        return self.arrival.total if self.arrival else 0.0
+        return float(self.arrival.total[0]) if self.arrival else 0.0
 
     @property
     def time(self) -> float:
         r"""$T^*/\tau$, infinite for the head that never grows [`blow-up`]."""
-        return self.time_to_origin + self.ascent.total if self.ascent else np.inf
+        return self.time_to_origin + float(self.ascent.total[0]) if self.ascent else np.inf
 
     def follow(self, time: Times) -> tuple[Times, Times]:
         r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$.
@@ -216,26 +107,26 @@ class EarlyPhase:
             return self.coast(time)
         late = time >= self.time_to_origin
         eta, energy = np.empty(time.shape), np.empty(time.shape)
-        ahead = self.ascent.position(time[late] - self.time_to_origin)
-        eta[late] = self.origin + (-ahead if self.turns else ahead)
-        energy[late] = self.ascent.leg.energy(ahead)
+        ahead, energy[late] = climbed(self.ascent, time[late] - self.time_to_origin)
+        eta[late] = self.origin + self.onward * ahead
         if self.arrival is not None:
-            behind = self.arrival.position(self.time_to_origin - time[~late])
-            eta[~late], energy[~late] = self.origin - behind, self.arrival.leg.energy(behind)
-        return eta, np.where(late & self.turns, -1, 1) * np.sqrt(energy)
+            behind, energy[~late] = climbed(self.arrival, self.time_to_origin - time[~late])
+            eta[~late] = self.origin - behind
+        return eta, np.where(late, self.onward, 1) * np.sqrt(energy)
 
     def coast(self, time: Times) -> tuple[Times, Times]:
         """A head whose key and query only decay keeps the value weight that remains."""
         v, k, q = self.start
-        leg = Leg(v**2, *halves(k, self.flip * q), self.drive)
+        leg = one_leg(v**2, k, self.flip * q, self.drive)
+        energy = lambda eta: leg.energy(eta[None])[0]
         eta = np.zeros(time.shape)
         for _ in range(200 if v else 0):  # Newton's method; the integrand is monotone, so it cannot cycle
-            spent = eta * ((1 / np.sqrt(leg.energy(eta[..., None] * NODES))) @ WEIGHTS)
-            step = (time - spent) * np.sqrt(leg.energy(eta))
+            spent = eta * ((1 / np.sqrt(energy(eta[..., None] * NODES))) @ WEIGHTS)
+            step = (time - spent) * np.sqrt(energy(eta))
             eta = eta + step
             if np.all(np.abs(step) <= 1e-12 * np.abs(eta)):
                 break
-        return eta, np.sqrt(leg.energy(eta))
+        return eta, np.sqrt(energy(eta))
 
     def value(self, time: Times) -> Times:
         r"""$v(t)$ for times before $T^*$ [`early-phase`].
@@ -258,14 +149,53 @@ class EarlyPhase:
             Value weight, key parts and query parts.
         """
         eta, value = self.follow(np.array([time]))
+        return self.at(float(eta[0]), float(value[0]))
+
+    def at(self, eta: float, value: float) -> tuple[float, Parts, Parts]:
+        r"""Value, key and query at $\eta$, given the value weight there in the frame where $v_0 \ge 0$."""
         _, k, q = self.start
-        k, q = grow(k, self.flip * q, self.drive, float(eta[0]))
-        return float(self.flip * value[0]), k, self.flip * q
+        k, q = grow(k, self.flip * q, self.drive, eta)
+        return self.flip * value, k, self.flip * q
 
 
-def halves(k: Parts, q: Parts) -> tuple[Drive, Drive]:
+def climbed(climb: Climbs, time: Times) -> tuple[Times, Times]:
+    r"""How far a single leg is climbed after several times, and $\Phi$ there."""
+    far = climb.position(time[None])
+    return far[0], climb.legs.energy(far)[0]
+
+
+def weights_after(paths: Sequence[EarlyPhase], time: float) -> list[tuple[float, Parts, Parts]]:
+    """Value, key and query of many heads in the same force, all after the same time.
+
+    Args:
+        paths: The paths of the heads.
+        time: Time t/tau before every blow-up.
+
+    Returns:
+        Value weight, key parts and query parts of every head.
+    """
+    late = {i: path for i, path in enumerate(paths) if path.ascent is not None and time >= path.time_to_origin}
+    found = [None if i in late else path.weights(time) for i, path in enumerate(paths)]
+    if late:
+        together = join_climbs([path.ascent for path in late.values() if path.ascent is not None])
+        far = together.position(np.array([[time - path.time_to_origin] for path in late.values()]))
+        value = np.sqrt(together.legs.energy(far))
+        for row, (i, path) in enumerate(late.items()):
+            found[i] = path.at(path.origin + path.onward * float(far[row, 0]), path.onward * float(value[row, 0]))
+    return [weights for weights in found if weights is not None]
+
+
+def halves(
+    k: Float[np.ndarray, "*n R D"], q: Float[np.ndarray, "*n R D"]
+) -> tuple[Float[np.ndarray, "*n D"], Float[np.ndarray, "*n D"]]:
     r"""$|k_d + q_d|^2/2$ and $|k_d - q_d|^2/2$."""
-    return np.sum((k + q) ** 2, axis=0) / 2, np.sum((k - q) ** 2, axis=0) / 2
+    return np.sum((k + q) ** 2, axis=-2) / 2, np.sum((k - q) ** 2, axis=-2) / 2
+
+
+def one_leg(floor: float, k: Parts, q: Parts, drive: Drive) -> Legs:
+    """The leg on which a head sets out with this key and query; directions without a drive do not take part."""
+    rising, falling = (part[None, drive > 0] for part in halves(k, q))
+    return Legs(np.array([floor]), rising, falling, drive[drive > 0])
 
 
 def early_phase(v: float, k: Parts, q: Parts, drive: Drive) -> EarlyPhase:
@@ -283,38 +213,86 @@ def early_phase(v: float, k: Parts, q: Parts, drive: Drive) -> EarlyPhase:
     Raises:
         BadInput: If a drive is negative.
     """
-    v, k, q, drive = float(v), np.asarray(k, float), np.asarray(q, float), np.asarray(drive, float)
+    return early_phases([(v, k, q)], drive)[0]
+
+
+def early_phases(heads: Sequence[tuple[float, Parts, Parts]], drive: Drive) -> list[EarlyPhase]:
+    """The paths of many heads in the same constant force, with all their integrals taken at once.
+
+    Args:
+        heads: Value weight, key parts and query parts of every head.
+        drive: Drive of every direction.
+
+    Returns:
+        The path of every head.
+
+    Raises:
+        BadInput: If a drive is negative.
+    """
+    drive = np.asarray(drive, float)
     if np.any(drive < 0):
         raise BadInput(f"drive: {drive.tolist()} must not be negative; change the sign of one vector of the pair")
-    slope = drive @ np.sum(k * q, axis=0)
-    flip = -1 if v < 0 or (v == 0 and slope < 0) else 1
-    rising, falling = halves(k, flip * q)
+    if not heads:
+        return []
+    v, k, q = (np.array(part, dtype=float) for part in zip(*heads, strict=True))
+    slope = (k * q).sum(axis=1) @ drive
+    flip = np.where((v < 0) | ((v == 0) & (slope < 0)), -1, 1)
+    rising, falling = halves(k, flip[:, None, None] * q)
+    falls = (rising - falling) @ drive < 0
+    grows = ((rising > 0) & (drive > 0)).any(axis=1) & ((v != 0) | (slope != 0))
+    legs = Legs(v**2, rising[:, drive > 0], falling[:, drive > 0], drive[drive > 0])
+    routes: list[Route] = []
+    for h in range(len(v)):
+        path = EarlyPhase((float(v[h]), k[h], q[h]), drive, int(flip[h]), 0.0, False)
+        if falls[h]:
+            routes.append(descending(path, rising[h], falling[h]))
+        else:
+            routes.append((path, None, legs[h : h + 1] if grows[h] else None))
+    origins = np.array([path.origin for path, _, _ in routes])
+    arrivals = climbs([before for _, before, _ in routes], origins)
+    ascents = climbs([after for _, _, after in routes])
+    return [
+        replace(path, arrival=arrival, ascent=ascent)
+        for (path, _, _), arrival, ascent in zip(routes, arrivals, ascents, strict=True)
+    ]
 
-    def make(origin, before, after, turns):
-        return EarlyPhase((v, k, q), drive, flip, origin, before, after, turns)
 
-    if drive @ (rising - falling) >= 0:
-        grows = np.any((rising > 0) & (drive > 0)) and (v != 0 or slope != 0)
-        return make(0.0, None, Leg(v**2, rising, falling, drive) if grows else None, False)
-    return descending(v, k, flip * q, drive, make)
+def climbs(legs: Sequence[Legs | None], ends: Float[np.ndarray, " n"] | None = None) -> list[Climbs | None]:
+    """Climb all legs that there are, each to its end, or to where its integral is complete; `None` if it never is."""
+    found: list[Climbs | None] = [None] * len(legs)
+    if chosen := {i: leg for i, leg in enumerate(legs) if leg is not None}:
+        together = join_legs([*chosen.values()])
+        tops = together.reach if ends is None else ends[[*chosen]]
+        complete = np.isfinite(tops)
+        if complete.any():
+            climbed_all = together[complete].climb(tops[complete])
+            for row, i in enumerate(np.array([*chosen])[complete].tolist()):
+                found[i] = climbed_all[row : row + 1]
+    return found
 
 
-def descending(v: float, k: Parts, q: Parts, drive: Drive, make) -> EarlyPhase:
+Route = tuple[EarlyPhase, Legs | None, Legs | None]  # a path, its leg back to the start and its leg onward
+
+
+def descending(path: EarlyPhase, rising: Drive, falling: Drive) -> Route:
     """The path whose energy falls at first: to zero, where it turns, or to a minimum, which it passes."""
-    rising, falling = halves(k, q)
-    start = Leg(v**2, rising, falling, drive)
+    (v, k, q), drive = path.start, path.drive
+    q = path.flip * q
+    start = one_leg(v**2, k, q, drive)
+    energy = lambda s: float(start.energy(np.array([[s]]))[0, 0])
     bottom = minimum_of(rising, falling, drive)
     far = bottom if np.isfinite(bottom) else EFOLDS / drive[drive > 0].min()
-    if start.energy(np.array(far)) < 0:
-        origin = brentq(lambda s: float(start.energy(np.array(s))), 0.0, far, xtol=1e-300, rtol=1e-15)
+    if energy(far) < 0:
+        origin = scipy.optimize.brentq(energy, 0.0, far, xtol=1e-300, rtol=1e-15)
         k, q = grow(k, q, drive, origin)
-        leg = Leg(0.0, *halves(k, -q), drive)
-        return make(origin, leg, leg, True)
+        leg = one_leg(0.0, k, -q, drive)
+        return replace(path, origin=origin, turns=True), leg if origin > 0 else None, leg
     if not np.isfinite(bottom):
-        return make(0.0, None, None, False)
+        return path, None, None
     k, q = grow(k, q, drive, bottom)
-    floor = float(start.energy(np.array(bottom)))
-    return make(bottom, Leg(floor, *halves(k, -q), drive), Leg(floor, *halves(k, q), drive), False)
+    floor = energy(bottom)
+    back = one_leg(floor, k, -q, drive) if bottom > 0 else None
+    return replace(path, origin=bottom), back, one_leg(floor, k, q, drive)
 
 
 def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
@@ -330,7 +308,7 @@ def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
         high *= 2
         if high > limit:
             return np.inf
-    return brentq(slope, 0.0, high, xtol=1e-300, rtol=1e-15)
+    return scipy.optimize.brentq(slope, 0.0, high, xtol=1e-300, rtol=1e-15)
 
 
 def blow_up_time(v: float, k: Parts, q: Parts, drive: Drive) -> float:
@@ -390,7 +368,7 @@ def one_direction_blow_up(v: float, k: float, q: float, drive: float) -> float:
     """
     x, y, z = sorted((v**2, k**2, q**2))
     if v * k * q > 0 or x == 0:
-        return float(elliprf(x, y, z)) / drive
+        return float(scipy.special.elliprf(x, y, z)) / drive
     if x == y:
         return np.inf
-    return float(2 * elliprf(0.0, y - x, z - x) - elliprf(x, y, z)) / drive
+    return float(2 * scipy.special.elliprf(0.0, y - x, z - x) - scipy.special.elliprf(x, y, z)) / drive

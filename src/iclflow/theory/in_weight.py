@@ -20,9 +20,8 @@ $N(0,1)$ and carry no information. There is one output.
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import OptimizeResult, least_squares
-from scipy.special import roots_genlaguerre, roots_hermitenorm
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
@@ -243,8 +242,8 @@ def form(task: Task, law: str = "train") -> Form:
 
 def task_nodes(D: int, omega: float) -> list[tuple[float, Float[np.ndarray, " D"]]]:
     """Nodes and weights exact for invariant polynomials of degree 5 over N(0, omega I)."""
-    along, along_weights = roots_hermitenorm(3)
-    rest, rest_weights = roots_genlaguerre(2, (D - 3) / 2)
+    along, along_weights = scipy.special.roots_hermitenorm(3)
+    rest, rest_weights = scipy.special.roots_genlaguerre(2, (D - 3) / 2)
     nodes = []
     for x, a in zip(along, along_weights / along_weights.sum(), strict=True):
         for y, b in zip(2 * rest, rest_weights / rest_weights.sum(), strict=True):
@@ -409,7 +408,7 @@ def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
     return Course(time, train, own, shared, scalars)
 
 
-def integrate(task: Task, training: Form, alpha: float, end: float, **options: Any) -> OptimizeResult:
+def integrate(task: Task, training: Form, alpha: float, end: float, **options: Any) -> "scipy.optimize.OptimizeResult":
     """The flow as ln of the common norm and two unit vectors, which are constant on the first plateau."""
     D = task.dim
     left, _, right = np.linalg.svd(pull_matrix(training.b, D))
@@ -493,7 +492,7 @@ def resting_point(task: Task) -> RestingPoint:
         M = pull_matrix(training.b - training.C @ coefficients(from_units(n, k, D)), D)
         return np.concatenate([M @ k, n @ M, [n @ n - k @ k]])
 
-    solution = least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
+    solution = scipy.optimize.least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
     scalars = from_units(solution[:2], solution[2:], D)
     theta = coefficients(scalars)
     train, own, shared = (float(form(task, law).loss(theta)) for law in LAWS)

@@ -15,6 +15,7 @@ Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/
 """
 
 from dataclasses import dataclass
+from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,7 +24,16 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, root
 from iclflow.errors import BadInput
 
-__all__ = ["Directions", "Landscape", "directions", "landscape", "length_factors", "minimum", "plateau_losses"]
+__all__ = [
+    "Directions",
+    "Landscape",
+    "component_count",
+    "directions",
+    "landscape",
+    "length_factors",
+    "minimum",
+    "plateau_losses",
+]
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Landscape:
         Returns:
             The loss.
         """
-        return self.base - 2 * np.sum(A * self.cross) + np.sum(A * (self.context @ A @ self.query))
+        return self.base - 2 * np.sum(A * self.cross) + np.sum(A * self.curve(A))
 
     def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
         r"""$G = C_1 - B A \Lambda$.
@@ -56,7 +66,19 @@ class Landscape:
         Returns:
             Minus half the gradient of the loss.
         """
-        return self.cross - self.context @ A @ self.query
+        return self.cross - self.curve(A)
+
+    @no_type_check
+    def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
+        r"""$BA\Lambda$, the part of the gradient that is linear in $A$.
+
+        Args:
+            A: Effective matrix of one output, or a stack of such matrices.
+
+        Returns:
+            The product.
+        """
+        return self.context @ A @ self.query
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,11 @@ class Directions:
     def strength(self) -> Float[np.ndarray, " D"]:
         r"""$\alpha_d = g_d / m_d$: the value at which direction $d$ stops learning."""
         return self.drive / self.curvature
+
+    @property
+    def full_gain(self) -> Float[np.ndarray, " D"]:
+        """The strength, by which parts are divided to make gains; infinite for directions without drive: no gain."""
+        return np.where(self.drive > 0, self.strength, np.inf)
 
     @property
     def saved(self) -> Float[np.ndarray, " D"]:
@@ -132,7 +159,7 @@ def length_factors(task: Task) -> tuple[float, float, float]:
     Returns:
         The three factors.
     """
-    n, rho = lengths(task)
+    n, rho = (x.astype(float) for x in lengths(task))  # the square of a long context is no integer of 64 bits
     return float(np.mean(n / rho)), float(np.mean(n**2 / rho**2)), float(np.mean(n / rho**2))
 
 
@@ -143,7 +170,9 @@ def lengths(task: Task) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
 
 
 def landscape(task: Task) -> Landscape:
-    """The population loss of a task in which every sequence has its own task vector [`population-loss`].
+    r"""The population loss of the label blocks [`population-loss`].
+
+    Each sequence has its own task vector, or one of K: then $\Omega$ is their second moment [`task-set-loss`].
 
     Args:
         task: The task.
@@ -152,12 +181,14 @@ def landscape(task: Task) -> Landscape:
         The quadratic form of the loss.
 
     Raises:
-        BadInput: If `icl_fraction` < 1.
+        BadInput: If `icl_fraction` < 1, or K fixed tasks have several outputs.
     """
     if task.icl_fraction < 1:
         raise BadInput(
             f"icl_fraction: {task.icl_fraction} must be 1 here; `theory.in_weight` treats shared task vectors"
         )
+    if task.tasks is not None and task.out_dim > 1:
+        raise BadInput(f"out_dim: {task.out_dim} must be 1 for the theory of K fixed tasks, which couple the outputs")
     token, omega = covariances(task)[:2]
     k1, k2, k3 = length_factors(task)
     drive, power = token @ omega @ token, float(np.trace(token @ omega))
@@ -173,6 +204,8 @@ def landscape(task: Task) -> Landscape:
 def directions(task: Task) -> Directions:
     """The decoupled directions of a task; its token and task covariance must have full rank.
 
+    K fixed tasks span at most K directions; the drive of the others is zero.
+
     Args:
         task: The task.
 
@@ -183,7 +216,7 @@ def directions(task: Task) -> Directions:
         BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
     """
     L, cov = landscape(task), covariances(task)
-    for name, matrix in (("spectrum", cov.token), ("task_spectrum", cov.task)):
+    for name, matrix in (("spectrum", cov.token), ("task_spectrum", covariances(task.new_tasks).task)):
         values = np.linalg.eigvalsh(matrix)
         if values[0] <= 1e-12 * values[-1]:
             raise BadInput(f"{name}: must have full rank for theory; smallest eigenvalue is {values[0]:.3g}")
@@ -191,16 +224,29 @@ def directions(task: Task) -> Directions:
     commuting = bool(np.abs(rotated - np.diag(np.diag(rotated))).max() <= 1e-10 * np.abs(rotated).max())
     left, right = (cov.basis, cov.basis) if commuting else singular_directions(L)
     along = lambda matrix, a, b: np.einsum("id,ij,jd->d", a, matrix, b)
+    spanned = np.arange(task.dim) < component_count(task)
     return Directions(
         left=left,
         right=right,
-        drive=np.sqrt(task.out_dim) * along(L.cross, left, right),
+        drive=np.where(spanned, np.sqrt(task.out_dim) * along(L.cross, left, right), 0.0),
         context=along(L.context, left, left),
         query=along(L.query, right, right),
         base=L.base,
         outputs=task.out_dim,
         commuting=commuting,
     )
+
+
+def component_count(task: Task) -> int:
+    """The number of directions that the tasks drive: D, or K if there are fewer fixed tasks.
+
+    Args:
+        task: The task.
+
+    Returns:
+        The number, which is that of the drops of separate attention with enough heads.
+    """
+    return task.dim if task.tasks is None else min(task.tasks, task.dim)
 
 
 def singular_directions(L: Landscape) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
@@ -221,14 +267,17 @@ def plateau_losses(task: Task) -> Float[np.ndarray, " levels"]:
     Args:
         task: The task.
 
+    With K fixed tasks they are the lowest losses of rank $m$, up to $\min(K, D)$ (`theory.task_sets`).
+
     Returns:
-        D + 1 losses, falling.
+        D + 1 losses, falling; min(K, D) + 1 with K fixed tasks.
 
     Raises:
         BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
     """
     d = directions(task)
-    return d.base - np.concatenate([[0.0], np.cumsum(d.saved[d.order])])
+    order = d.order if task.tasks is None else np.argsort(-d.saved, kind="stable")
+    return d.base - np.concatenate([[0.0], np.cumsum(d.saved[order[: component_count(task)]])])
 
 
 def minimum(task: Task) -> float:

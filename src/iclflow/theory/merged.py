@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.integrate import solve_ivp
-from scipy.optimize import OptimizeResult
 
 from iclflow.errors import BadInput
 from iclflow.theory.landscape import Landscape
@@ -368,7 +367,7 @@ def half_time(L: Landscape, alpha: float) -> float:
     return float(path.t_events[0][0])
 
 
-def integrate(m: Modes, alpha: float, end: float, **options: Any) -> OptimizeResult:
+def integrate(m: Modes, alpha: float, end: float, **options: Any) -> "scipy.optimize.OptimizeResult":
     r"""The flow of the modes as $\ln a$ and $u/a$."""
 
     def field(_, state):
@@ -383,10 +382,10 @@ def integrate(m: Modes, alpha: float, end: float, **options: Any) -> OptimizeRes
 
 def solve(
     field: Callable[..., np.ndarray], alpha: float, unit: Float[np.ndarray, " n"], end: float, **options: Any
-) -> OptimizeResult:
+) -> "scipy.optimize.OptimizeResult":
     r"""Integrate a flow of the logarithm of a norm and a direction, from the norm $\sqrt\alpha$ along `unit`."""
     start = np.concatenate([[np.log(checked_alpha(alpha)) / 2], unit])
-    path = solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
+    path = scipy.integrate.solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
     if path.status < 0:
         raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
     return path

@@ -14,12 +14,12 @@ the head turns, direction $i$ is free again, and another head learns it later:
 $\emptyset\to\{i\}\to\{j\}\to\{i,j\}$.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
-from scipy.special import expit
 
 from iclflow.theory.landscape import Directions
 from iclflow.theory.separate import check_commuting, exchange_block
@@ -111,25 +111,20 @@ def residual_amplitude(d: Directions, i: int, j: int, growth: Growth, lead: floa
     Returns:
         The amplitude.
     """
-    damping = d.drive[i] * np.array([d.context[j] / d.context[i], d.query[j] / d.query[i]])
+    context, query = d.drive[i] * d.context[j] / d.context[i], d.drive[i] * d.query[j] / d.query[i]
+    drive = d.drive[j]
 
-    def field(u: float, y: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " 2"]:
-        X = expit(u)
+    def field(y: Float[np.ndarray, " 2"], u: float) -> list[float]:
+        X = float(scipy.special.expit(u))
         stretch = growth.rate(u) * np.cbrt(growth.held + growth.strength * X)  # d eta / du
-        return stretch * (d.drive[j] * y[::-1] - damping * X * y)
+        k, q = y
+        return [stretch * (drive * q - context * X * k), stretch * (drive * k - query * X * q)]
 
     end = 30.0  # X is 1 to thirteen digits
-    begin = -(2 if growth.held else 3) * np.log(growth.full_amplitude / lead)
-
-    def too_large(u, y):
-        return np.hypot(*y) - 1e6 * growth.final_value
-
-    too_large.terminal = True  # type: ignore[attr-defined]
-    with np.errstate(over="ignore", invalid="ignore"):  # trial steps may overflow; they are rejected
-        run = solve_ivp(field, (min(begin, end), end), [k, q], rtol=1e-7, atol=1e-30, events=too_large)
-    if run.status != 0:  # the head turns long before it is fully grown
+    begin = min(-(2 if growth.held else 3) * float(np.log(growth.full_amplitude / lead)), end - 1)
+    y = scipy.integrate.odeint(field, [k, q], [begin, end], rtol=1e-8, atol=1e-30, mxstep=10_000)[-1]
+    if not np.hypot(*y) < 1e6 * growth.final_value:  # the head turns long before it is fully grown
         return growth.final_value
-    y = run.y[:, -1]
     rates, vectors = np.linalg.eigh(exchange_block(d, i, j, growth.final_value))
     since = float(growth.eta(end)) - growth.stretch - growth.final_value * growth.switch_age
     return float(abs(vectors[:, -1] @ y) * np.exp(-rates[-1] / growth.final_value * since))
@@ -203,19 +198,42 @@ def rotation(d: Directions, i: int, j: int, others: tuple[int, ...] = ()) -> Rot
     rates, vectors = np.linalg.eigh(exchange_block(d, i, j, value))
     K[0, -1], Q[0, -1] = SEED * value * vectors[:, -1] * np.sign(vectors[0, -1])
 
-    def field(_, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        v, (K, Q) = y[0], y[1:].reshape(2, rank, size)
-        G = np.diag(g) - B[:, None] * (v * K.T @ Q) * L
-        felt = Q @ G.T
-        return np.concatenate([[np.vdot(K, felt)], v * felt.ravel(), v * (K @ G).ravel()])
-
+    curvature = np.outer(B, L)
+    field = plane_field(g, curvature) if rank == 1 else head_field(g, curvature)
     settle = abs(rotation_rate(d, j, i, np.cbrt(alpha[1:].sum())))
     horizon = (np.log(1 / SEED) + 6) / rates[-1] + 20 / settle
     start = np.concatenate([[value], K.ravel(), Q.ravel()])
     times = np.linspace(0, horizon, RECORDS)
-    run = solve_ivp(field, (0, horizon), start, method="LSODA", rtol=1e-7, atol=1e-9, t_eval=times)
-    parts = run.y[1:].reshape(2, rank, size, -1)
-    A = np.einsum("t,rdt,ret->tde", run.y[0], *parts)
-    losses = np.sum(A**2 * np.outer(B, L), axis=(1, 2)) - 2 * np.einsum("tdd,d->t", A, g)
+    course = scipy.integrate.odeint(field, start, times, rtol=1e-9, atol=1e-13, mxstep=10_000)
+    key, query = np.moveaxis(course[:, 1:].reshape(-1, 2, rank, size), 1, 0)
+    A = course[:, 0, None, None] * (np.swapaxes(key, 1, 2) @ query)
+    losses = np.sum(A**2 * curvature, axis=(1, 2)) - 2 * np.einsum("tdd,d->t", A, g)
     share = np.maximum.accumulate((losses[0] - losses) / (losses[0] - losses[-1]))
-    return Rotation(run.t - np.log(1 / SEED) / rates[-1], share, run.y[0] ** 3 - value**3)
+    return Rotation(times - np.log(1 / SEED) / rates[-1], share, course[:, 0] ** 3 - value**3)
+
+
+def head_field(g: Float[np.ndarray, " n"], curvature: Float[np.ndarray, "n n"]) -> Callable:
+    """The flow of one head that holds n - 1 directions: of its value, key and query, in one vector."""
+    drive, size = np.diag(g), len(g)
+
+    def field(y: Float[np.ndarray, " m"], _: float) -> Float[np.ndarray, " m"]:
+        v, (K, Q) = y[0], y[1:].reshape(2, size - 1, size)
+        G = drive - v * curvature * (K.T @ Q)
+        felt = Q @ G.T
+        return np.concatenate([[np.vdot(K, felt)], v * felt.ravel(), v * (K @ G).ravel()])
+
+    return field
+
+
+def plane_field(g: Float[np.ndarray, " 2"], curvature: Float[np.ndarray, "2 2"]) -> Callable:
+    """The same for a head of rank one, in plain numbers: it is evaluated tens of thousands of times."""
+    (g1, g2), ((m11, m12), (m21, m22)) = g.tolist(), curvature.tolist()
+
+    def field(y: Float[np.ndarray, " 5"], _: float) -> tuple[float, ...]:
+        v, k1, k2, q1, q2 = y.tolist()
+        G11, G12 = g1 - v * m11 * k1 * q1, -v * m12 * k1 * q2
+        G21, G22 = -v * m21 * k2 * q1, g2 - v * m22 * k2 * q2
+        felt1, felt2 = G11 * q1 + G12 * q2, G21 * q1 + G22 * q2
+        return k1 * felt1 + k2 * felt2, v * felt1, v * felt2, v * (G11 * k1 + G21 * k2), v * (G12 * k1 + G22 * k2)
+
+    return field

@@ -15,7 +15,7 @@ O\,G$.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -36,6 +36,7 @@ __all__ = [
     "head_value",
     "hessian_spectrum",
     "rank_optimum",
+    "sample_modes",
     "silent_escape_rate",
     "vector_field",
 ]
@@ -61,6 +62,7 @@ class SampleLandscape:
     quadratic: Float[np.ndarray, "D D D D"]  # indices a, c, b, d
     base: float
     outputs: int = 1
+    asymmetry: float = 0.0  # size of the odd moments of the tasks, which push on the vector blocks; 0 where these stay
 
     def loss(self, A: Matrix) -> float:
         r"""$L(A)$, a mean over outputs that all carry the same $A$.
@@ -84,17 +86,18 @@ class SampleLandscape:
         """
         return self.cross - self.curve(A)
 
-    def curve(self, A: Matrix) -> Matrix:
+    @no_type_check
+    def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
         r"""$\mathcal Q A$, the part of the gradient that is linear in $A$.
 
         Args:
-            A: Effective matrix of one output.
+            A: Effective matrix of one output, or a stack of such matrices.
 
         Returns:
-            The product, as a matrix.
+            The product, as a matrix or a stack of matrices.
         """
-        D = len(A)
-        return (self.quadratic.reshape(D * D, D * D) @ A.ravel()).reshape(D, D)
+        D = A.shape[-1]
+        return (A.reshape(-1, D * D) @ self.quadratic.reshape(D * D, D * D)).reshape(A.shape)
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
@@ -443,12 +446,15 @@ def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
         free = np.linalg.solve(L.context, np.linalg.solve(L.query, L.cross.T).T)
         return weighted_leading(free, L.context, L.query, rank)
     moments = L.quadratic.reshape(D * D, D * D)
+    context, query = np.einsum("acbc->ab", L.quadratic), np.einsum("acad->cd", L.quadratic)
     if np.linalg.matrix_rank(moments, hermitian=True) < D * D:
+        spanned = min(int(np.linalg.matrix_rank(part, hermitian=True)) for part in (context, query))
+        if spanned < D:
+            raise BadInput(f"spectrum: must have full rank for theory; the tokens span {spanned} of {D} directions")
         raise BadInput(f"samples: too few for theory; the {D * D} features beta_a x_c must be independent")
     free = np.linalg.solve(moments, L.cross.ravel()).reshape(D, D)
     if rank == D:
         return free
-    context, query = np.einsum("acbc->ab", L.quadratic), np.einsum("acad->cd", L.quadratic)
     return alternate(L, weighted_leading(free, context, query, rank), rank)
 
 
@@ -481,3 +487,21 @@ def half_step(
     small = np.tensordot(np.tensordot(quadratic, Y, axes=(3, 0)), Y, axes=(1, 0))  # a, b, m(of d), m(of c)
     system = small.transpose(0, 3, 1, 2).reshape(D * m, D * m)
     return np.linalg.solve(system, (cross @ Y).ravel()).reshape(D, m)
+
+
+def sample_modes(L: SampleLandscape, count: int) -> list[tuple[float, float]]:
+    """Drive and curvature of the first drops on a sample: those of the strongest force on the plateau before each.
+
+    Args:
+        L: The landscape of the sample.
+        count: The number of drops.
+
+    Returns:
+        A drive and a curvature per drop, in the paper's units.
+    """
+    found = []
+    for m in range(count):
+        left, drive, right = np.linalg.svd(L.force(rank_optimum(L, m)))
+        pair = np.outer(left[:, 0], right[0])
+        found.append((float(np.sqrt(L.outputs) * drive[0]), float(np.sum(pair * L.curve(pair)))))
+    return found

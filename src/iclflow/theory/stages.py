@@ -34,7 +34,7 @@ class DirectionStage:
     right: Matrix
     learned: Bool[np.ndarray, " D"]
 
-    @property
+    @cached_property
     def drive(self) -> Vector:
         return np.where(self.learned, 0.0, self.source.drive)
 
@@ -91,7 +91,8 @@ class ResidualStage:
     @cached_property
     def pairs(self) -> tuple[Matrix, Vector, Matrix]:
         u, s, wt = np.linalg.svd(np.sqrt(self.source.outputs) * self.source.force(self.matrix))
-        return u, np.where(np.arange(len(s)) < len(s) - self.rank, s, 0.0), wt.T
+        rounding = 1e-12 * np.linalg.norm(self.source.cross)  # what K tasks do not span has no drive
+        return u, np.where((np.arange(len(s)) < len(s) - self.rank) & (s > rounding), s, 0.0), wt.T
 
     @property
     def left(self) -> Matrix:

@@ -23,7 +23,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from iclflow.errors import BadInput
-from iclflow.theory.early_phase import EarlyPhase, early_phase, grow
+from iclflow.theory.decay import decayed_time, head_value, stretched_time
+from iclflow.theory.early_phase import EarlyPhase, early_phases, grow, weights_after
 from iclflow.theory.rotation import Rotation, better, residual_amplitude, rotation, rotation_rate
 from iclflow.theory.separate import check_shapes
 from iclflow.theory.single_mode import Growth
@@ -134,6 +135,8 @@ class Staircase:
         own = [event for event in self.events if event.head == head]
         for (start, path), end in zip(pieces, ends, strict=True):
             now = (time >= start) & (time < end)
+            if not now.any():
+                continue
             if own and end == np.inf:
                 values[now] = self.grown(own, path, start, time[now], self.signs[head])
             else:
@@ -163,10 +166,12 @@ class Head:
     query: Parts
     unused: Float[np.ndarray, "R R"]  # projector on the ranks that hold nothing
     sign: int = 0  # of the value weight, once it has grown
-    cube: float = 0.0  # v^3 of the grown head
+    cube: float = 0.0  # v^3 of the grown head without decay: the sum of the strengths that it holds
+    soft: float = 0.0  # the sum of 1/m over them
     held: list[int] = field(default_factory=list)
     leaning: dict[int, float] = field(default_factory=dict)  # parts along directions it may turn to
     paths: list[tuple[float, EarlyPhase]] = field(default_factory=list)
+    orbits: dict[tuple[int, ...], Rotation] = field(default_factory=dict)  # turns that it has considered
 
     @property
     def free(self) -> bool:
@@ -232,7 +237,11 @@ Candidate = Learning | Turn
 
 
 def staircase(
-    source: Source, v: Float[np.ndarray, " H"], K: Float[np.ndarray, "H R D"], Q: Float[np.ndarray, "H R D"]
+    source: Source,
+    v: Float[np.ndarray, " H"],
+    K: Float[np.ndarray, "H R D"],
+    Q: Float[np.ndarray, "H R D"],
+    decay: float = 0.0,
 ) -> Staircase:
     r"""Predict the gradient flow from small initial weights, in the paper's units [`staircase`].
 
@@ -245,9 +254,10 @@ def staircase(
         v: Value weights, one per head.
         K: Keys, one matrix per head.
         Q: Queries, one matrix per head.
+        decay: Weight decay per t/tau: free heads follow [`decay-time`], unused ranks of grown ones [`decay-rank`].
 
     Returns:
-        The predicted training.
+        The predicted training; with decay its drops come at these times, and its losses are those without.
 
     Raises:
         BadInput: If the weights do not fit each other or the task, or theory does not cover the task.
@@ -261,59 +271,74 @@ def staircase(
     events: list[Event] = []
     now = 0.0
     while True:
-        for head in heads:
-            if head.free:
-                head.paths.append((now, early_phase(head.value, *head.parts(stage), stage.drive)))
-        best = min(candidates(stage, heads, now), key=lambda c: c.event.switch, default=None)
+        racing = [head for head in heads if head.free]
+        paths = early_phases([(head.value, *head.parts(stage)) for head in racing], stage.drive)
+        for head, path in zip(racing, paths, strict=True):
+            head.paths.append((now, path))
+        best = min(candidates(stage, heads, now, decay), key=lambda c: c.event.switch, default=None)
         if best is None:
             break
         events.append(best.event)
         until = max(now, best.event.switch)
-        for h, head in enumerate(heads):
-            if h != best.event.head:
-                wait(head, stage, until - now)
+        others = [head for h, head in enumerate(heads) if h != best.event.head]
+        race_on([head for head in others if head.free], stage, until - now, decay)
+        for head in others:
+            if not head.free:
+                wait(head, stage, until - now, decay)
         stage, now = best.carry_out(heads[best.event.head]), until
     return Staircase(
         base, tuple(events), tuple(tuple(head.paths) for head in heads), tuple(head.sign for head in heads)
     )
 
 
-def candidates(stage: Stage, heads: list[Head], now: float) -> Iterator[Candidate]:
+def candidates(stage: Stage, heads: list[Head], now: float, decay: float) -> Iterator[Candidate]:
     """What each head would do next if no other head were faster."""
     if not stage.drive.any():
         return
     for h, head in enumerate(heads):
         if head.free:
-            yield from new_head(stage, h, head, now)
+            yield from new_head(stage, h, head, now, decay)
         elif not head.full:
-            yield from within_head(stage, h, head, now)
+            yield from within_head(stage, h, head, now, decay)
         elif isinstance(stage, DirectionStage):
             yield from turns(stage, h, head, now)
 
 
-def new_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
+def new_head(stage: Stage, h: int, head: Head, now: float, decay: float) -> Iterator[Candidate]:
     """A free head blows up, in the direction whose amplitude is the first to reach that of a saturated head."""
     path = head.paths[-1][1]
-    if not np.isfinite(path.time):
+    [time] = decayed_time(np.array([path.time]), decay).tolist()
+    if not np.isfinite(time):
         return
-    stage = stage.aligned(head.amplitude(stage, path.sign))
-    size = np.linalg.norm(head.amplitude(stage, path.sign), axis=0)
+    stage, size = grown_parts(stage, head, path.sign)
     slot = first_full(size, np.cbrt(stage.drive / stage.curvature), stage.drive)
     growth = Growth(float(stage.drive[slot]), float(stage.curvature[slot]))
-    event = Event("new-head", h, stage.label(slot), now + path.time, growth, stage.saved(slot))
+    event = Event("new-head", h, stage.label(slot), now + time, growth, stage.saved(slot))
     yield Learning(event, growth, stage, slot, float(size[slot]))
 
 
-def within_head(stage: Stage, h: int, head: Head, now: float) -> Iterator[Candidate]:
-    """A grown head fills its unused ranks one by one; a direction grows there at the rate $v g_d$."""
-    stage = stage.aligned(head.amplitude(stage, head.sign))
-    size = np.linalg.norm(head.amplitude(stage, head.sign), axis=0)
+def grown_parts(stage: Stage, head: Head, sign: int) -> tuple[Stage, Vector]:
+    """The amplitude of a head along every direction, where directions that tie are taken as the head sees them."""
+    amplitude = head.amplitude(stage, sign)
+    aligned = stage.aligned(amplitude)
+    if aligned is not stage:
+        amplitude = head.amplitude(aligned, sign)
+    return aligned, np.sqrt(np.sum(amplitude**2, axis=0))
+
+
+def within_head(stage: Stage, h: int, head: Head, now: float, decay: float) -> Iterator[Candidate]:
+    r"""A grown head fills its unused ranks one by one; a direction grows there at the rate $v g_d - \gamma$."""
+    stage, size = grown_parts(stage, head, head.sign)
     if not np.any((size > 0) & (stage.drive > 0)):
         return
-    value = float(np.cbrt(head.cube))
-    slot = first_full(size, np.sqrt(stage.drive / stage.curvature / value), stage.drive)
+    value = head_value(head.cube, head.soft, decay)
+    drive = np.maximum(stage.drive - decay / value, 0.0) if value > 0 else np.zeros_like(stage.drive)
+    if not np.any((size > 0) & (drive > 0)):
+        return
+    slot = first_full(size, np.sqrt(drive / stage.curvature / value), drive)
     growth = Growth(float(stage.drive[slot]), float(stage.curvature[slot]), head.cube)
-    delay = np.log(growth.full_amplitude / size[slot]) / (growth.drive * value)
+    full = growth.full_amplitude if decay == 0 else np.sqrt(drive[slot] / stage.curvature[slot] / value)
+    delay = np.log(full / size[slot]) / (float(drive[slot]) * value)
     event = Event("within-head", h, stage.label(slot), float(now + delay), growth, stage.saved(slot))
     yield Learning(event, growth, stage, slot, float(size[slot]))
 
@@ -334,20 +359,29 @@ def turns(stage: DirectionStage, h: int, head: Head, now: float) -> Iterator[Can
         return
     delays = [float(np.log(value / head.leaning[j])) / rotation_rate(d, i, j, value) for i, j in pairs]
     i, j = pairs[int(np.argmin(delays))]
-    orbit = rotation(d, i, j, tuple(o for o in head.held if o != i))
+    turn = (i, j, *(o for o in head.held if o != i))
+    if turn not in head.orbits:
+        head.orbits[turn] = rotation(d, i, j, turn[2:])
     saved = float(d.saved[j] - d.saved[i])
-    yield Turn(Event("rotation", h, j, now + min(delays), orbit, saved), stage, i, j)
+    yield Turn(Event("rotation", h, j, now + min(delays), head.orbits[turn], saved), stage, i, j)
 
 
-def wait(head: Head, stage: Stage, time: float) -> None:
-    """Advance a head until the direction that another one learns is switched off."""
-    if head.free:
-        head.value, k, q = head.paths[-1][1].weights(time)
-        head.set_parts(stage, k, q)
-        return
-    value = np.cbrt(head.cube)
+def race_on(heads: list[Head], stage: Stage, time: float, decay: float) -> None:
+    """Advance free heads until the direction that another one learns is switched off."""
+    left = float(np.exp(-decay * time))  # of every weight, by decay alone
+    [passed] = stretched_time(np.array([time]), decay)
+    after = weights_after([head.paths[-1][1] for head in heads], float(passed))
+    for head, (value, k, q) in zip(heads, after, strict=True):
+        head.value = left * value
+        head.set_parts(stage, left * k, left * q)
+
+
+def wait(head: Head, stage: Stage, time: float, decay: float) -> None:
+    """The same for a head that has grown: its unused ranks grow, and its parts along better directions."""
+    value, left = head_value(head.cube, head.soft, decay), float(np.exp(-decay * time))
     if not head.full:
         head.extend(stage, stage.drive, value * time)
+        head.key, head.query = left * head.key, left * head.query
     if isinstance(stage, DirectionStage):
         head.leaning = {
             j: lean * np.exp(time * max(rotation_rate(stage.source, i, j, value) for i in head.held))
@@ -365,6 +399,7 @@ def settle(head: Head, learning: Learning) -> None:
         lean(head, stage, learning, rank)
     head.held.append(slot)
     head.cube = growth.held + growth.strength
+    head.soft += 1 / growth.curvature
     head.unused = head.unused - np.outer(rank, rank)
     if not head.full:
         eta = np.log(growth.full_amplitude / lead) / growth.drive

@@ -1,4 +1,4 @@
-"""What every step of the tokens engine sees: all sequences, the rows of a minibatch, or fresh sequences."""
+"""What every step sees on tokens and on Gram matrices: all sequences, the rows of a minibatch, or fresh ones."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from iclflow.data.grams import fresh_grams
 from iclflow.data.sequences import Law, fresh
 from iclflow.engines.descent import SEGMENT
 from iclflow.training.plan import Plan
 
 __all__ = ["batches_of"]
 
-FRESH, BATCHES = 4, 5  # streams drawn from the data seed
+FRESH, BATCHES, FRESH_GRAMS = 4, 5, 6  # streams drawn from the data seed
 AHEAD = 256  # steps whose batches are made ready at once
 AHEAD_BYTES = 32 * 2**20
 
@@ -22,7 +23,7 @@ Batches = Callable[[int, int], jax.Array]  # (first step, how many) -> one row p
 def batches_of(plan: Plan, seed: int) -> tuple[Batches | None, int]:
     """The batches of any stretch of steps, a function of the step numbers alone; and the longest stretch."""
     batch = plan.training.batch
-    if plan.engine != "tokens" or batch is None:
+    if batch is None:
         return None, SEGMENT
     if plan.experiment.population:
         return fresh_sequences(plan, seed, batch)
@@ -31,7 +32,7 @@ def batches_of(plan: Plan, seed: int) -> tuple[Batches | None, int]:
 
 def shuffled_rows(plan: Plan, seed: int, batch: int) -> tuple[Batches, int]:
     """Every epoch is a new permutation of the sample, cut into batches."""
-    number, rows = plan.data_seed(seed), len(plan.sequences(seed)[0])
+    number, rows = plan.data_seed(seed), plan.samples(seed)[0].count
     per_epoch = rows // batch
 
     def batches(first: int, count: int) -> jax.Array:
@@ -47,11 +48,13 @@ def shuffled_rows(plan: Plan, seed: int, batch: int) -> tuple[Batches, int]:
 def fresh_sequences(plan: Plan, seed: int, batch: int) -> tuple[Batches, int]:
     """Every step draws sequences of its own."""
     law, number, dtype = Law.of(plan.task), plan.data_seed(seed), np.dtype(plan.training.dtype)
-    size = 8 * batch * (plan.task.context + 1) * (plan.task.dim + plan.task.out_dim)
+    width, grams = plan.task.dim + plan.task.out_dim, plan.engine == "gram"
+    draw, stream = (fresh_grams, FRESH_GRAMS) if grams else (fresh, FRESH)
+    size = 8 * batch * width * (width + 1 if grams else plan.task.context + 1)
     longest = int(np.clip(AHEAD_BYTES // size, 1, AHEAD))
 
     def batches(first: int, count: int) -> jax.Array:
-        drawn = [fresh(law, (number, FRESH), step, batch) for step in range(first, first + count)]
+        drawn = [draw(law, (number, stream), step, batch) for step in range(first, first + count)]
         return jnp.asarray(filled(np.stack(drawn), longest), dtype)
 
     return batches, longest

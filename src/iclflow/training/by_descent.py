@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -11,13 +12,14 @@ import numpy as np
 
 from iclflow.config.training import GIVEN
 from iclflow.engines.descent import descend
+from iclflow.engines.gram_loss import GramLoss
 from iclflow.engines.minimum import stable_step
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.engines.outcome import Outcome
+from iclflow.engines.outcome import Outcome, finite_or_none
 from iclflow.engines.token_loss import TokenLoss
 from iclflow.engines.verdict import Kind, judge_descent
+from iclflow.errors import BadInput
 from iclflow.models import Weights
-from iclflow.results.gathering import finite_or_none
 from iclflow.system.progress import Report
 from iclflow.training.batches import batches_of
 from iclflow.training.padding import padded
@@ -28,7 +30,7 @@ __all__ = ["walk"]
 MOST_STEPS = 5_000_000  # the default limit
 
 
-def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights, report: Report) -> Outcome:
+def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss | GramLoss, trained: Weights, report: Report) -> Outcome:
     """From the weights `trained` to where descent ends, judged."""
     training = plan.training
     dtype = np.dtype(training.dtype)
@@ -50,7 +52,8 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights, 
         progress=lambda step, value: report((step - first_step) / sizes.steps, f"step {step}, loss {value:.4g}"),
     )  # fmt: skip
     status, why, warnings = judged(plan, sizes, outcome.losses[:, 0])
-    detail = {"lr": sizes.lr, "stable_step": finite_or_none(sizes.stable), "lowest_loss": sizes.floor}
+    stable = finite_or_none(sizes.stable()) if plan.with_stable_step else None
+    detail = {"lr": sizes.lr, "stable_step": stable, "lowest_loss": sizes.floor}
     snapshots = [crop(snapshot) for snapshot in outcome.snapshots]
     return replace(outcome, snapshots=snapshots, status=status, why=why, warnings=warnings, detail=detail)
 
@@ -59,7 +62,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights, 
 class Sizes:
     """Learning rate, steps, and when to stop: as asked, or from the moments."""
 
-    stable: float  # the largest stable step, as far as it is known
+    stable: Callable[[], float]  # the largest stable step, as far as it is known; it takes a while
     lr: float
     steps: int
     zero: float
@@ -68,12 +71,12 @@ class Sizes:
     exact: bool  # whether the stable step is that of the model and data themselves
 
 
-def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weights) -> Sizes:
+def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss | GramLoss, trained: Weights) -> Sizes:
     training = plan.training
     exact = loss if isinstance(loss, MomentLoss) and plan.model.linear_twin() is not None else None
     asked = training.lr is not None and training.steps is not None
     guide = exact if exact is not None or asked else plan.linear_twin(seed)
-    stable = math.inf if guide is None else stable_step(guide)
+    stable = cache(lambda: math.inf if guide is None else stable_step(guide))
     lr = training.lr or default_rate(training.optimizer, stable, exact is not None)
     zero = plan.zero_loss(loss)
     if training.steps is not None:
@@ -90,33 +93,48 @@ def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss, trained: Weight
     return Sizes(stable, lr, steps, zero, floor, goal, exact is not None)
 
 
-def default_rate(optimizer: str, stable: float, exact: bool) -> float:
+def default_rate(optimizer: str, stable: Callable[[], float], exact: bool) -> float:
     """Half the stable step; less for momentum, which multiplies it by ten, and where the step is only estimated."""
     if optimizer in ("adam", "muon"):
         return 1e-3
     if optimizer.startswith(GIVEN):
         return 1.0
-    return stable / 2 * (0.1 if optimizer == "momentum" else 1.0) * (1.0 if exact else 0.2)
+    return stable() / 2 * (0.1 if optimizer == "momentum" else 1.0) * (1.0 if exact else 0.2)
 
 
 def remembered(plan: Plan, trained: dict[str, jax.Array]) -> Any:
     """The optimiser's state at the end of an earlier run, in the shape that optax gives it."""
     if plan.earlier is None:
         return None
-    template = plan.rule.transformation.init(trained)
-    leaves = [plan.earlier.optimizer_state[str(i)] for i in range(len(jax.tree.leaves(template)))]
-    return jax.tree.unflatten(jax.tree.structure(template), [jnp.asarray(leaf) for leaf in leaves])
+    template = plan.rule.initial_state(trained)
+    kept = [jnp.asarray(plan.earlier.optimizer_state[str(i)]) for i in range(len(plan.earlier.optimizer_state))]
+    if [leaf.shape for leaf in kept] != [jnp.shape(leaf) for leaf in jax.tree.leaves(template)]:
+        raise BadInput("optimizer: must be the one that this run was trained with; its state does not fit this one")
+    return jax.tree.unflatten(jax.tree.structure(template), kept)
+
+
+def step_warnings(plan: Plan, sizes: Sizes) -> list[str]:
+    """Whether the step is too large at the minimum, or will be after some drop although it is stable at first."""
+    rule = plan.training.optimizer
+    if not plan.with_stable_step or not sizes.exact or rule not in ("sgd", "momentum"):
+        return []
+    from iclflow.comparison.edges import edge_warning  # brings all of theory along
+
+    beta = plan.training.beta if rule == "momentum" else 0.0
+    edge = edge_warning(plan.task, plan.model, sizes.lr, beta) if plan.label_only else None
+    if rule == "sgd" and sizes.lr > sizes.stable():
+        too_large = f"lr = {sizes.lr:.4g} exceeds the stable step at the minimum, {sizes.stable():.4g}"
+        return [too_large if edge is None else f"{too_large}; {edge}"]
+    return [] if edge is None else [edge]
 
 
 def judged(plan: Plan, sizes: Sizes, losses: np.ndarray) -> tuple[str, str, tuple[str, ...]]:
     """Status, reason and warnings."""
-    training, warnings = plan.training, []
-    if sizes.exact and training.optimizer == "sgd" and sizes.lr > sizes.stable:
-        warnings.append(f"lr = {sizes.lr:.4g} exceeds the stable step at the minimum, {sizes.stable:.4g}")
+    training, warnings = plan.training, step_warnings(plan, sizes)
     full_batch: Kind = "monotone" if training.optimizer == "sgd" else "smooth"
     status, why = judge_descent(losses, sizes.zero, full_batch if training.batch is None else "noisy")
     if status in ("unstable", "diverged"):
-        limit = f", stable up to {sizes.stable:.4g}" if math.isfinite(sizes.stable) else ""
+        limit = f", stable up to {sizes.stable():.4g}" if math.isfinite(sizes.stable()) else ""
         return status, f"{why}; lr = {sizes.lr:.4g}{limit}", tuple(warnings)
     if training.steps is None and not losses[-1] <= sizes.goal:
         lowest = "" if sizes.floor is None else f", lowest reachable {sizes.floor:.4g}"

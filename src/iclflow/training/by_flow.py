@@ -1,56 +1,90 @@
 """Gradient flow of one seed, until the asked time or until the loss has settled."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from iclflow.engines.flow import flow
+from iclflow.engines.gram_loss import GramLoss
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.engines.outcome import Outcome
 from iclflow.models import Model, Weights
 from iclflow.system.progress import Report
 from iclflow.system.thinning import even_places
-from iclflow.training.horizon import expected_end
+from iclflow.theory.decay import conserved_share
+from iclflow.training.horizon import expected_end, last_forecast
 from iclflow.training.padding import padded
 from iclflow.training.plan import Plan
 
 __all__ = ["walk"]
 
+AFTER = 1.05  # times the last forecast drop: where the flow begins to look whether it has settled
+QUIET, QUIET_SHARE = 1e-4, 0.2  # of the range of the loss, over the last share of the time
 
-def walk(plan: Plan, seed: int, loss: MomentLoss, trained: Weights, report: Report) -> Outcome:
+
+def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, report: Report) -> Outcome:
     """From the weights `trained` to where the flow ends, judged."""
     training, model = plan.training, plan.model
     start = 0.0 if plan.earlier is None else float(plan.earlier.time.values[-1])
-    floor, zero = None if model.linear_twin() is None else plan.floor(loss), plan.zero_loss(loss)
-    if training.time is None:
-        assert floor is not None, "an experiment without a lowest loss says how long it flows"
-        goal, end = plan.goal(floor, zero), 3 * expected_end(plan, loss, trained)
-    else:
-        goal, end = -np.inf, start + training.time
-    solved, begin, crop = padded(loss, trained) if plan.roomy else (loss, trained, dict)
-    outcome = flow(
-        jax.tree.map(jnp.asarray, solved),
-        {name: jnp.asarray(array) for name, array in begin.items()},
-        rate=plan.rate, decay=training.weight_decay, start=start, end=end, tolerance=training.tolerance, zero_loss=zero,
-        settled=lambda value: value <= goal,
-        progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
-    )  # fmt: skip
+    moments = loss if isinstance(loss, MomentLoss) else None
+    known = moments is not None and model.linear_twin() is not None and training.weight_decay == 0
+    floor, zero = plan.floor(moments) if moments and known else None, plan.zero_loss(loss)
+    solved, begin, crop = padded(moments, trained) if plan.roomy and moments else (loss, trained, dict)
+    goal, last, end = -np.inf, 0.0, start + (training.time or 0.0)
+    if training.time is None and floor is not None and moments is not None:
+        goal, end = plan.goal(floor, zero), 3 * expected_end(plan, moments, trained)
+    elif training.time is None:
+        last = last_forecast(plan, plan.initial(seed))
+        end = 3 * last
+
+    def leg(trained: Weights, start: float, until: float) -> Outcome:
+        return flow(
+            jax.device_put(solved),
+            {name: np.asarray(array, dtype=float) for name, array in trained.items()},
+            rate=plan.rate, decay=training.weight_decay, start=start, end=until, tolerance=training.tolerance,
+            zero_loss=zero, settled=lambda value: value <= goal,
+            progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
+        )  # fmt: skip
+
+    outcome = leg(begin, start, end) if last == 0 else until_quiet(leg, begin, start, last, end)
     parts = [crop(trained) for trained in outcome.snapshots]
-    recorded = even_places(len(outcome.times), training.records)
+    places = even_places(len(parts), training.records)
+    left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.rate)
     detail = {
         **outcome.detail,
         "tolerance": training.tolerance,
-        "conservation_drift": None
-        if training.freeze_vectors or training.weight_decay
-        else conservation_drift(model, parts),
+        "conservation_drift": None if training.freeze_vectors else conservation_drift(model, parts, left),
         "lowest_loss": floor,
         "end_time": float(outcome.times[-1]),
     }
     status, why, warnings = judged(plan, outcome, floor)
-    kept = [parts[i] for i in recorded]
+    recorded, kept = outcome.recorded[places], [parts[i] for i in places]
     return replace(outcome, recorded=recorded, snapshots=kept, status=status, why=why, warnings=warnings, detail=detail)
+
+
+def until_quiet(leg: Callable[..., Outcome], trained: Weights, start: float, last: float, cap: float) -> Outcome:
+    """Past the last forecast drop, then until the loss moves by less than 1e-4 of its range in a fifth of the time."""
+    outcome = leg(trained, start, AFTER * max(last, start))
+    while outcome.why == "reached" and outcome.times[-1] < cap:
+        now, before = float(outcome.times[-1]), outcome.losses[-1, 0]
+        outcome = joined(outcome, leg(outcome.snapshots[-1], now, min(now / (1 - QUIET_SHARE), cap)))
+        if abs(outcome.losses[-1, 0] - before) < QUIET * np.ptp(outcome.losses[:, 0]):
+            return replace(outcome, why="settled") if outcome.why == "reached" else outcome
+    return outcome
+
+
+def joined(first: Outcome, second: Outcome) -> Outcome:
+    """Two legs of the flow as one; the last point of one is the first point of the other."""
+    return replace(
+        second,
+        times=np.concatenate([first.times, second.times[1:]]),
+        losses=np.concatenate([first.losses, second.losses[1:]]),
+        recorded=np.concatenate([first.recorded, second.recorded[1:] + len(first.times) - 1]),
+        snapshots=[*first.snapshots, *second.snapshots[1:]],
+        detail={**second.detail, "solver_steps": first.detail["solver_steps"] + second.detail["solver_steps"]},
+    )
 
 
 def judged(plan: Plan, outcome: Outcome, floor: float | None) -> tuple[str, str, tuple[str, ...]]:
@@ -67,12 +101,15 @@ def judged(plan: Plan, outcome: Outcome, floor: float | None) -> tuple[str, str,
     return "max_steps", why, (why,)
 
 
-def conservation_drift(model: Model, parts: list[Weights]) -> float | None:
-    """How far differences of squared layer norms, constants of the exact flow, have moved: a measured global error."""
+def conservation_drift(model: Model, parts: list[Weights], left: float) -> float | None:
+    """How far differences of squared layer norms are from the share of them that is left: a measured global error.
+
+    They are constants of the exact flow, or decay at twice the rate of weight decay.
+    """
     if model.degree is None:
         return None
     first, last = layer_norms(model, parts[0]), layer_norms(model, parts[-1])
-    moved = [np.abs((b - last[0]) - (a - first[0])).max() for a, b in zip(first[1:], last[1:], strict=True)]
+    moved = [np.abs((b - last[0]) - left * (a - first[0])).max() for a, b in zip(first[1:], last[1:], strict=True)]
     return float(max(moved) / max(float(np.max(norm)) for norm in last))
 
 

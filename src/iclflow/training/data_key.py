@@ -14,8 +14,10 @@ def data_key(experiment: Experiment) -> tuple[Any, ...]:
     seed = None
     if experiment.data is None and not experiment.population:
         seed = training.seed if training.data_seed is None else training.data_seed
+    drawn = (training.gram_samples, training.data_seed)  # what stands for the population on the gram engine
     blocks = (training.freeze_vectors, training.init_law, bool(model.vectors(task)))  # which moments a model asks for
     return (
         task, experiment.data, training.samples, training.whiten, training.test_samples, seed,
-        model.normalize(task), blocks, choose(experiment)[0], training.dtype,
+        model.normalize(task), blocks, choose(experiment).engine, training.dtype,
+        drawn if choose(experiment).engine == "gram" else None,
     )  # fmt: skip

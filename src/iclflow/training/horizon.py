@@ -9,7 +9,7 @@ end the slowest direction relaxes.
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.prediction import predict
+from iclflow.comparison.prediction import last_drop_time, predict
 from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
@@ -18,7 +18,7 @@ from iclflow.models import Model, Weights
 from iclflow.models.parts import empty, put_back
 from iclflow.training.plan import Plan
 
-__all__ = ["expected_end"]
+__all__ = ["expected_end", "last_forecast"]
 
 
 def expected_end(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
@@ -26,13 +26,26 @@ def expected_end(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     return last_drop(plan, loss, trained) + relaxation(loss, plan.rate)
 
 
+def last_forecast(plan: Plan, weights: Weights) -> float:
+    """The last drop that theory forecasts on the population, in t/tau; with decay the last of those that come."""
+    try:
+        times = predict(plan.task, plan.model, weights=weights, weight_decay=plan.training.weight_decay).drop_times
+    except BadInput as reason:
+        raise BadInput(f"time: must be given, because theory has no forecast ({reason})") from None
+    if len(times) == 0:
+        raise BadInput(f"time: must be given, because theory forecasts no drop for {plan.model.describe()}")
+    return float(times[-1])
+
+
 def last_drop(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
-    if plan.label_only:
+    if plan.label_only and plan.own is None:
         weights = put_back(loss.model, empty(loss.model, plan.task), trained, plan.task, loss.moments.blocks)
         try:
-            return float(max(predict(plan.task, loss.model, weights=weights).drop_times, default=0.0))
+            last = last_drop_time(plan.task, loss.model, weights)
         except BadInput:  # outside the range of theory, such as a covariance without full rank
-            pass
+            last = None
+        if last is not None:
+            return float(last)
     size = max(typical_size(trained), 1e-12)
     algebraic = loss.model.one_by_one
     forces = plateau_forces(loss, plan.label_only)

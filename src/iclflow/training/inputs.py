@@ -10,7 +10,7 @@ from iclflow.experiment import Experiment
 from iclflow.models import Model, Separate, Weights
 from iclflow.models.base import import_model
 from iclflow.models.parts import check_weights
-from iclflow.results.weights import GivenWeights, infer_model, read_weights
+from iclflow.results.weights import GivenWeights, fitted, infer_model, read_weights
 
 __all__ = ["Inputs", "inputs_from_flat", "read_inputs"]
 
@@ -33,13 +33,16 @@ def read_inputs(
     if weights is not None and not isinstance(weights, GivenWeights):
         weights = read_weights(weights)
     if weights is not None:
-        model = infer_model(weights.weights, model)
+        model, task = fitted(weights, model, task)
     source = None if data is None else str(data) if isinstance(data, str | Path) else "array"
     experiment = Experiment(task=task or Task(), model=model or Separate(), training=training, data=source)
     if weights is None:
         return Inputs(experiment, own, None)
     start = check_weights(experiment.model, experiment.task, weights.weights)
     refuse_idle_seeds(experiment)
+    decay = experiment.training.weight_decay
+    if decay > 0 and not any(array.any() for array in start.values()):
+        raise BadInput(f"weight_decay: {decay} must be 0 with weights that are all zero, which leave nothing to decay")
     return Inputs(experiment, own, start)
 
 
@@ -58,6 +61,8 @@ def inputs_from_flat(settings: dict[str, Any], weights: Any = None) -> Inputs:
 
 
 def refuse_idle_seeds(experiment: Experiment) -> None:
-    seeds, fixed = experiment.training.seeds, experiment.training.data_seed is not None
-    if seeds > 1 and (experiment.data is not None or experiment.population or fixed):
+    training = experiment.training
+    seeds, fixed = training.seeds, training.data_seed is not None
+    same = training.batch is None and (experiment.data is not None or experiment.population)
+    if seeds > 1 and (fixed or same):  # minibatches are drawn anew for every seed
         raise BadInput(f"seeds: {seeds} must be 1 with given weights and fixed data, which leave nothing to draw")

@@ -1,9 +1,7 @@
 """Continuing a run from where it stopped."""
 
 from pathlib import Path
-from typing import Any
-
-import optax
+from typing import TYPE_CHECKING, Any
 
 from iclflow.config.training import GIVEN
 from iclflow.errors import BadInput
@@ -12,6 +10,9 @@ from iclflow.results.loading import load_run
 from iclflow.results.own_data import same_data
 from iclflow.results.run import Run
 from iclflow.training.start import run_experiment
+
+if TYPE_CHECKING:
+    import optax
 
 __all__ = ["resume"]
 
@@ -23,7 +24,7 @@ def resume(
     time: float | None = None,
     data: Any = None,
     progress: bool | None = None,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: "optax.GradientTransformation | None" = None,
 ) -> Run:
     """Continue a run: `steps` more of descent, or `time` more of the flow.
 
@@ -44,7 +45,7 @@ def resume(
         BadInput: if the run has diverged or failed, or the data are not those it was trained on.
     """
     run = source if isinstance(source, Run) else load_run(source)
-    by_flow = run.summary["engine"] == "flow"
+    by_flow = run.by_flow
     more, other = (time, steps) if by_flow else (steps, time)
     name = "time" if by_flow else "steps"
     if more is None or other is not None:

@@ -4,30 +4,27 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import optax
+from typing import TYPE_CHECKING, Any
 
 from iclflow.config import Task, Training
 from iclflow.config.training import GIVEN
+from iclflow.data.asymmetry import asymmetry
 from iclflow.data.own import OwnData
-from iclflow.engines.outcome import Outcome
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
-from iclflow.models.parts import put_back
+from iclflow.models.base import check_order
 from iclflow.results.gathering import gather
 from iclflow.results.run import Run
 from iclflow.results.writing import refuse_existing
-from iclflow.system.cores import threads
-from iclflow.system.precision import double_precision
 from iclflow.system.progress import Report, progress_bar
-from iclflow.training import by_descent
 from iclflow.training.inputs import read_inputs
 from iclflow.training.plan import Plan
+from iclflow.training.seeds import run_seeds
+
+if TYPE_CHECKING:
+    import optax
 
 __all__ = ["run_experiment", "train"]
 
@@ -68,7 +65,7 @@ def train(
         task: what to learn; `icl.Task()` by default.
         model: what is trained, `icl.Separate()` by default: a built-in model or one of your own.
         data: your own sequences, an array (P, N+1, D+O) or an `.npz` file; sizes come from it.
-        weights: initial weights, named arrays or `FILE[:PREFIX]`.
+        weights: initial weights, named arrays or tensors (a PyTorch `state_dict`), or `FILE[:PREFIX]`.
         out: a directory to save the run in; an existing one is kept unless `overwrite`.
         overwrite: replace an existing run in `out`.
         progress: show a bar; by default on a terminal and in a notebook.
@@ -86,6 +83,7 @@ def train(
     >>> run.loss.sizes["step"], run.status
     (21, 'ok')
     """
+    check_order(task, model)
     settings, optimizer = named_optimizer(settings)
     chosen = Training(**settings) if training is None else training.replace(**settings)
     inputs = read_inputs(task, model, chosen, data, weights)
@@ -97,7 +95,7 @@ def train(
     return run
 
 
-def named_optimizer(settings: dict[str, Any]) -> tuple[dict[str, Any], optax.GradientTransformation | None]:
+def named_optimizer(settings: dict[str, Any]) -> tuple[dict[str, Any], "optax.GradientTransformation | None"]:
     """The settings with a name in place of an optax optimiser, and the optimiser itself."""
     given = settings.get("optimizer")
     if given is None or isinstance(given, str):
@@ -115,7 +113,7 @@ def run_experiment(
     progress: bool | Report | None = None,
     earlier: Run | None = None,
     roomy: bool = False,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: "optax.GradientTransformation | None" = None,
 ) -> Run:
     """All seeds of an experiment; what they share is computed once.
 
@@ -137,51 +135,8 @@ def run_experiment(
         "warnings": notes,
         "tests": plan.test_names,
         "data_sha256": None if own is None else own.digest,
+        **({} if own is None else {"task_asymmetry": asymmetry(own.training)}),
     }
     run = gather(experiment, outcomes, plan.engine, shared)
     run.own = own
     return run
-
-
-def run_seeds(plan: Plan, seeds: list[int], report: Report) -> list[Outcome]:
-    """Seed by seed through one compiled program, on all cores: bit for bit the numbers of single runs."""
-    shares = dict.fromkeys(seeds, 0.0)
-
-    def run_one(seed: int) -> Outcome:
-        def tell(share: float, words: str) -> None:
-            shares[seed] = share
-            report(sum(shares.values()) / len(seeds), words)
-
-        return run_seed(plan, seed, tell)
-
-    first = run_one(seeds[0])  # compiles for all
-    with ThreadPoolExecutor(threads()) as pool:
-        return [first, *pool.map(run_one, seeds[1:])]
-
-
-def walker(engine: str) -> Callable[..., Outcome]:
-    """The way down; the flow brings diffrax along, which descent can do without."""
-    if engine != "flow":
-        return by_descent.walk
-    from iclflow.training import by_flow
-
-    return by_flow.walk
-
-
-def run_seed(plan: Plan, seed: int, report: Report) -> Outcome:
-    """One seed from its initial weights to its end."""
-    begun = time.perf_counter()
-    with double_precision():
-        initial = plan.initial(seed)
-        now = initial if plan.earlier is None else plan.earlier.final_weights
-        blocks = plan.blocks(initial)
-        loss = plan.loss(seed, now, blocks, report)
-        outcome = walker(plan.engine)(plan, seed, loss, plan.trained_part(now, blocks), report)
-        return replace(
-            outcome,
-            seed=seed,
-            initial=initial,
-            snapshots=[put_back(plan.model, now, trained, plan.task, blocks) for trained in outcome.snapshots],
-            seconds=time.perf_counter() - begun,
-            moments=plan.label_moments(seed, loss),
-        )

@@ -35,15 +35,26 @@
     Object.assign(line.style, { left: across._offset + x + "px", top: up._offset + "px", height: up._length + "px" });
   }
 
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.scheme;
+    return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    window.dash_clientside.set_props("dark", { data: isDark() }));
+
   function drawn(figure, name, rows) {
     const size = Math.max(1, rows.length), high = Math.max(0.5, ...rows.flat().map(Math.abs));
     const layout = Object.assign({}, figure.layout, { title: Object.assign({}, figure.layout.title, { text: name }) });
     const rowsAre = name.includes("atrix") ? "eigenvector" : "head";
     layout.yaxis = Object.assign({}, layout.yaxis, { title: { text: rowsAre }, dtick: size > 12 ? 5 : 1, range: [size + 0.5, 0.5], autorange: false });
     const columns = rows[0].map((_, i) => i + 1), lines = rows.map((_, i) => i + 1);
-    const image = Object.assign({}, figure.data[0], { z: rows, x: columns, y: lines, zmin: -high, zmax: high });
+    const scale = [[0, "#D55E00"], [0.5, isDark() ? "#26262d" : "#f4f4f4"], [1, "#0072B2"]];
+    const image = Object.assign({}, figure.data[0], { z: rows, x: columns, y: lines, zmin: -high, zmax: high, colorscale: scale });
     return { data: [image], layout: layout };
   }
+
+  // Until a new run is there the maps are faded with the rest; where none will come they are empty.
+  const emptied = (figure) => ({ data: [Object.assign({}, figure.data[0], { z: [[null]] })], layout: figure.layout });
 
   const round = (x) => (x >= 1000 ? x.toPrecision(4) : x.toPrecision(3));
   const titles = { key: "Keys at the cursor", query: "Queries at the cursor",
@@ -51,26 +62,34 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     iclflow: {
-      readouts: (heads, rank, dim, context, exponent, init, lr, noise, tasks, samples, seeds, seed) => {
+      readouts: (heads, rank, dim, context, exponent, init, lr, noise, tasks, samples, seeds, seed, layers, decay, length) => {
         const power = (x) => (10 ** Number(x)).toPrecision(2);
         return [heads, rank, dim, context, Number(exponent).toFixed(2), String(Number(power(init))),
           String(Number(power(lr))), Number(noise).toFixed(2), Number(tasks).toFixed(1),
-          String(Number((10 ** Number(samples)).toPrecision(2))), seeds, seed].map(String);
+          String(Number((10 ** Number(samples)).toPrecision(2))), seeds, seed, layers,
+          Number(decay) <= -5 ? "none" : String(Number(power(decay))), String(Number((10 ** Number(length)).toPrecision(2)))].map(String);
       },
-      visible: (model, spectrum, rule, data, tasks, dim) => {
-        const show = (yes) => (yes ? "control" : "control hidden");
-        return [show(model === "separate"), show(spectrum === "power"), show(rule === "descent" || data === "sample"),
-          show(data === "sample"), show(tasks === "power"),
+      visible: (model, spectrum, rule, data, tasks, dim, layers, optimizer, decay) => {
+        const show = (yes) => (yes ? "control" : "control hidden"), free = (yes) => (yes ? "control" : "control off");
+        const small = Number(dim) <= 3, deep = small && Number(layers) > 1, sampled = data === "sample" && !deep;
+        const stepwise = deep || sampled || optimizer !== "sgd";
+        const given = deep || Number(decay) > -5 || ["adam", "muon"].includes(optimizer);
+        return [show(model === "separate"), show(spectrum === "power"), show(rule === "descent" || stepwise),
+          show(sampled), show(tasks === "power"), show(given), free(small), free(!stepwise), free(!deep),
           spectrum === "free" ? "free d-" + dim : "free hidden"];
       },
-      look: (cursor, detail, theory, first, second) => {
+      look: (cursor, detail, theory, dark, first, second) => {
         const data = detail || theory;  // a change takes the detail away until the new one is there
         if (!data || !data.time || !data.time.length) return [skip(), skip(), skip(), skip(), skip()];
-        const i = place(data, cursor), time = data.time[i], words = "t/τ = " + round(time);
+        const clock = (theory && theory.clock) || "t/τ";
+        const i = place(data, cursor), time = data.time[i], words = clock + " = " + round(time);
         mark(time);
         document.getElementById("cursor").setAttribute("aria-valuetext", words + ": " + data.sentences[i]);
         const names = data.algorithms && data.algorithms.length ? data.algorithms[i] : "…";
-        if (!data.maps) return [data.sentences[i], names, words, skip(), skip()];
+        if (!data.maps) {
+          const coming = document.getElementById("pictures").classList.contains("faded");
+          return [data.sentences[i], "…", words, coming ? skip() : emptied(first), coming ? skip() : emptied(second)];
+        }
         const [one, two] = Object.keys(data.maps);
         return [data.sentences[i], names, words, drawn(first, titles[one], data.maps[one][i]),
           drawn(second, titles[two], data.maps[two][i])];
@@ -79,7 +98,7 @@
         if (!figure || !theory || !theory.time) return skip();
         const ends = figure.data.map((trace) => (trace.x && trace.x.length ? Number(trace.x[trace.x.length - 1]) : 0));
         const high = Math.max(theory.time[theory.time.length - 1], ...ends), [low, top] = theory.levels;
-        const axis = (old, log, from, to, start) => Object.assign({}, old, { type: log ? "log" : "linear",
+        const axis = (old, log, from, to, start) => Object.assign({}, old, { type: log ? "log" : "linear", dtick: null,
           range: log ? [Math.log10(from), Math.log10(to)] : [start, to], autorange: false });
         const loss = which.includes("loss");
         const layout = Object.assign({}, figure.layout, {
@@ -98,10 +117,12 @@
         const x = click.points[0].x, distance = detail.time.map((t) => Math.abs(Math.log((t + 1e-9) / (x + 1e-9))));
         return Math.round((distance.indexOf(Math.min(...distance)) / (detail.time.length - 1)) * 1000);
       },
-      address: (query) => {
-        if (query === null || query === undefined) return skip();
-        window.history.replaceState(null, "", window.location.pathname + query);
-        for (const id of ["preset", "saved"]) window.dash_clientside.set_props(id, { value: null });  // can be chosen again
+      address: (told, chosen) => {
+        if (!told) return skip();
+        window.history.replaceState(null, "", window.location.pathname + told.query);
+        // The menu keeps the preset that is on screen; the same saved run can be chosen again.
+        if ((chosen || null) !== told.preset) window.dash_clientside.set_props("preset", { value: told.preset });
+        window.dash_clientside.set_props("saved", { value: null });
         return skip();
       },
       copy: (link, command, python, line, code) => {
@@ -119,11 +140,9 @@
         window.Plotly.downloadImage(graph("loss"), { format: kind, filename: "iclflow", width: 900, height: 520 });
         return skip();
       },
-      scheme: () => {
-        const root = document.documentElement, dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-        const now = root.dataset.scheme || (dark ? "dark" : "light");
-        root.dataset.scheme = now === "dark" ? "light" : "dark";
-        return skip();
+      scheme: (clicks) => {
+        if (clicks) document.documentElement.dataset.scheme = isDark() ? "light" : "dark";
+        return isDark();
       },
     },
   });

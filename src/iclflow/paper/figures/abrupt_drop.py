@@ -1,10 +1,11 @@
-"""Merged key and query: one plateau, one abrupt drop.
+r"""Merged key and query: one plateau, one abrupt drop.
 
-Left: the published run (8 heads, 5000 sequences, 6001 steps of gradient descent at learning rate 0.001). The losses of
-linear attention with merged key and query and of a two-layer linear network on the cubic feature coincide, because they
-are the same function trained in the same way. The dashed curve is computed from the initial weights and the moments of
-the sample. Right: gradient flow on the population for three token covariances. For each of them, D + 1 scalar equations
-give the whole curve.
+(a) The published run (8 heads, 5000 sequences, 6001 steps of gradient descent at learning rate 0.001): linear attention
+with merged key and query, and the two-layer linear network on the cubic feature from the same weights. On the
+population the two are one function trained in one way. On a sample the vector blocks of attention drift from zero, so
+that it drops a little earlier and ends a little lower; the caption gives the largest gap. The dashed curve is computed
+from the initial weights and the moments of the sample. (b) Gradient flow on the population for three token covariances.
+For each of them, $D + 1$ scalar equations give the whole curve.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, plateau_lines, styled
+from iclflow.figures.style import MODEL_COLOUR, THEORY, WIDTH, letters, plateau_lines, shades, styled, theory_key
 from iclflow.models import equivalence
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
 from iclflow.results.run import Run
@@ -42,6 +43,7 @@ def draw(fast: bool = False) -> Drawn:
         left, right = figure.subplots(1, 2)
         published = draw_published(left, merged, mlp)
         curves, worst = draw_flows(right, flows)
+        letters(left, right)
     return Drawn(
         figure,
         {"published": published, "covariances": curves},
@@ -51,6 +53,7 @@ def draw(fast: bool = False) -> Drawn:
             Gap("largest gap between attention and the two-layer network", largest_distance(merged, mlp)),
         ),
         {"merged": merged.experiment, "mlp": mlp.experiment, **{n: r.experiment for n, r in flows.items()}},
+        {"mlp": start},
     )
 
 
@@ -59,8 +62,8 @@ def draw_published(ax: Axes, merged: Run, mlp: Run) -> pd.DataFrame:
     kept = few(len(merged.time))
     time = merged.time.values[kept]
     theory = prediction.loss(merged.time.values)
-    ax.plot(time, merged.loss.values[kept], color=COLOURS[0], lw=2.6, label="merged attention")
-    ax.plot(time, mlp.loss.values[kept], color=COLOURS[4], lw=1.2, label="two-layer network")
+    ax.plot(time, merged.loss.values[kept], color=MODEL_COLOUR["merged"], lw=2.6, label="merged attention")
+    ax.plot(time, mlp.loss.values[kept], color=MODEL_COLOUR["network"], lw=1.2, label="two-layer network")
     ax.plot(time, theory[kept], label="theory", **THEORY)
     ax.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 1.1), xlim=(0, time[-1]), title="published run")
     ax.legend(loc="center right")
@@ -70,16 +73,17 @@ def draw_published(ax: Axes, merged: Run, mlp: Run) -> pd.DataFrame:
 
 def draw_flows(ax: Axes, flows: dict[str, Run]) -> tuple[pd.DataFrame, float]:
     tables, worst = {}, 0.0
-    for colour, (name, run) in zip(COLOURS, flows.items(), strict=False):
+    for colour, (name, run) in zip(shades(len(flows)), flows.items(), strict=True):
         comparison = compare_one(run, None)
         worst = max(worst, comparison.largest_gap)
         time = run.time.values
         theory = comparison.prediction.loss(time)
-        ax.plot(time, run.loss.values, color=colour, label=name)
-        ax.plot(time, theory, label="theory" if colour == COLOURS[2] else None, **THEORY)
+        ax.plot(time, run.loss.values, color=colour, lw=2.2, label=name)
+        ax.plot(time, theory, **THEORY)
         tables[name] = loss_table(run, theory)
-    ax.set(xlabel=r"time $t/\tau$", ylim=(0, 1.1), xlim=(0, END), title="population, three covariances")
-    ax.legend(loc="center right")
+    theory_key(ax)
+    ax.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 1.1), xlim=(0, END), title="population, three covariances")
+    ax.legend(loc="center right", title="covariance")
     return stacked(tables), worst
 
 

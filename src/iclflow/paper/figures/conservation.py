@@ -1,10 +1,10 @@
-"""What training conserves.
+r"""What training conserves.
 
-Left: gradient flow conserves the differences of the squared norms of a head's value, key and query (separate, rank
-two), the matrix KK' - QQ', and the inner products <U_i, U_j> - v_i v_j (merged), up to the tolerance of the solver. The
-curves are the largest change over all heads, relative to the largest squared value weight. Right: gradient descent
-conserves these quantities only in the limit of a small step; the change at the end of training is proportional to the
-step.
+(a) Gradient flow conserves the differences of the squared norms of a head's value, key and query (separate, rank two),
+the matrix $KK^\top - QQ^\top$, and the inner products $\langle U_i, U_j\rangle - v_i v_j$ (merged), up to the tolerance
+of the solver (dotted). The curves are the largest change over all heads, relative to the largest squared value weight.
+(b) Gradient descent conserves these quantities only in the limit of a small step; the change at the end of training is
+proportional to the step.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, styled
+from iclflow.figures.style import BLACK, COLOURS, MODEL_COLOUR, THEORY, WIDTH, few_ticks, letters, styled
 from iclflow.paper.drawn import Drawn, Gap, stacked
 from iclflow.results.run import Run
 from iclflow.theory import merged as merged_theory
@@ -25,6 +25,11 @@ SOURCE = "Sec. 4"
 TASK = icl.Task(dim=4, context=31)
 MODELS = {"separate": icl.Separate(heads=3, rank=2), "merged": icl.Merged(heads=4)}
 TOLERANCE = 1e-10
+SHOWN = {
+    "separate: norms": ("separate: squared norms", MODEL_COLOUR["separate"]),
+    "separate: KK' - QQ'": ("separate: $KK' - QQ'$", COLOURS[2]),
+    "merged: inner products": ("merged: inner products", MODEL_COLOUR["merged"]),
+}
 
 
 def draw(fast: bool = False) -> Drawn:
@@ -35,23 +40,27 @@ def draw(fast: bool = False) -> Drawn:
         figure = Figure(figsize=(WIDTH, 2.8))
         left, right = figure.subplots(1, 2)
         curves = {f"{name}: {what}": (run, change) for name, run in flows.items() for what, change in changes(run)}
-        for colour, (name, (run, change)) in zip(COLOURS, curves.items(), strict=False):
-            time = run.weights["time"].values
-            left.plot(time[1:], np.maximum(change[1:], 1e-17), color=colour, label=name)
+        for name, (run, change) in curves.items():
+            time, (label, colour) = run.weights["time"].values, SHOWN[name]
+            left.plot(time[1:], np.maximum(change[1:], 1e-17), color=colour, label=label)
             tables[name] = pd.DataFrame({"time": time, "change": change})
-        for colour, (name, model) in zip(COLOURS, MODELS.items(), strict=False):
+        for name, model in MODELS.items():
             drifts = [final_change(model, lr) for lr in steps]
-            right.plot(steps, drifts, "o-", color=colour, label=name)
+            right.plot(steps, drifts, "o-", color=MODEL_COLOUR[name], label=name)
             ends[name] = pd.DataFrame({"lr": steps, "change": drifts})
         first = ends["separate"]["change"].iloc[0]
-        right.plot(steps, first * np.array(steps) / steps[0], label="slope 1", **THEORY)
-        left.set(xlabel=r"time $t/\tau$", ylabel="relative change", yscale="log", ylim=(1e-15, 1e-7), title="flow")
-        left.axhline(TOLERANCE, **{**THEORY, "ls": ":"})
-        right.set(xlabel="learning rate", xscale="log", yscale="log", title="descent")
-        right.set_xticks(steps, [f"{lr:g}" for lr in steps])
-        right.set_xticks([], minor=True)
-        left.legend(loc="upper right", fontsize=7.5)
-        right.legend(loc="lower right", fontsize=8)
+        right.plot(steps, first * np.array(steps) / steps[0], label="theory: slope 1", **THEORY)
+        left.set(xlabel=r"time $t/\tau$", ylabel="relative change", yscale="log", ylim=(1e-15, 1e-6), title="flow")
+        left.axhline(TOLERANCE, color=BLACK, lw=1.1, ls=":", label="tolerance of the solver")
+        right.set(xlabel="learning rate", ylabel="relative change", xscale="log", yscale="log", title="descent")
+        few_ticks(right.xaxis, steps)
+        right.set_ylim(0.7 * min(drifts), 1.4 * max(drifts))
+        few_ticks(
+            right.yaxis, tuple(x for x in (1e-3, 2e-3, 3e-3, 5e-3, 1e-2) if min(drifts) < 1.3 * x < 1.8 * max(drifts))
+        )
+        left.legend(loc="upper right")
+        right.legend(loc="lower right")
+        letters(left, right)
     slopes = [np.polyfit(np.log(t["lr"]), np.log(t["change"]), 1)[0] for t in ends.values()]
     gaps = (
         Gap("largest relative change of a conserved quantity along the flow", max(c.max() for _, c in curves.values())),
@@ -63,7 +72,7 @@ def draw(fast: bool = False) -> Drawn:
 
 def changes(run: Run) -> list[tuple[str, Float[np.ndarray, " T"]]]:
     """The largest relative change of every conserved quantity since the start, at the recorded times."""
-    v, U, K, Q = run.reduced
+    v, U, K, Q = run.reduced[:4]
     if K is None or Q is None:
         return [("inner products", relative([merged_theory.conserved(*pair) for pair in zip(v, U, strict=True)], v))]
     norms, grams = zip(*(separate_theory.conserved(*parts) for parts in zip(v, K, Q, strict=True)), strict=True)

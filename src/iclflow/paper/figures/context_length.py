@@ -1,9 +1,9 @@
-"""Context length, and the loss over all prefixes.
+r"""Context length, and the loss over all prefixes.
 
-Left: gradient descent on the loss averaged over all context lengths 1..31, with the plateaus of the averaged landscape.
-Right: the loss after training (filled) and on the plateaus before (open) against the context length N, for the loss at
-full context and for the loss over all prefixes. Lines are theory: a longer context lowers every plateau, and the last
-one most.
+(a) Gradient descent on the loss averaged over all context lengths 1 to 31, with the plateaus of the averaged landscape.
+(b) The loss after training (filled) and on the plateaus before (open) against the context length $N$, for the loss at
+full context and for the loss over all prefixes. Dashed lines are theory: a longer context lowers every plateau, and the
+last one most.
 """
 
 from typing import Any
@@ -15,7 +15,19 @@ from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, log_time, plateau_lines, styled
+from iclflow.figures.style import (
+    BLACK,
+    COLOURS,
+    MODEL_COLOUR,
+    THEORY,
+    WIDTH,
+    few_ticks,
+    letters,
+    log_time,
+    plateau_lines,
+    styled,
+    theory_key,
+)
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table
 from iclflow.theory import minimum, plateau_losses
 
@@ -24,6 +36,7 @@ __all__ = ["draw"]
 SOURCE = "Sec. 2, loss over prefixes"
 MODEL = icl.Separate(heads=5)
 LENGTHS = (4, 8, 16, 31, 64, 128)
+COLOUR = {"full context": MODEL_COLOUR["separate"], "all prefixes": COLOURS[2]}
 KINDS: dict[str, dict[str, Any]] = {"full context": {}, "all prefixes": {"prefix_loss": True, "normalize": "tokens"}}
 
 
@@ -46,13 +59,16 @@ def draw(fast: bool = False) -> Drawn:
         figure = Figure(figsize=(WIDTH, 2.8))
         left, right = figure.subplots(1, 2)
         kept = few(len(shown.time))[1:]
-        left.plot(shown.time.values[kept], shown.loss.values[kept], color=COLOURS[1], lw=2.4, label="all prefixes")
+        left.plot(
+            shown.time.values[kept], shown.loss.values[kept], color=COLOUR["all prefixes"], lw=2.4, label="all prefixes"
+        )
         left.plot(shown.time.values[kept], theory[kept], label="theory", **THEORY)
         left.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 1.05), title="$N = 31$")
         log_time(left, 0.3 * comparison.prediction.drop_times[0], 1.3 * shown.time.values[-1])
         left.legend(loc="lower left")
         plateau_lines(left, plateau_losses(shown.task))
         draw_levels(right, table)
+        letters(left, right)
     last = table[table["m"] == 4]
     gaps = (
         Gap("largest relative distance of a plateau from theory", worst(table[table["m"] < 4])),
@@ -75,18 +91,20 @@ def found_levels(run: icl.Run, kind: str) -> list[dict[str, object]]:
 
 
 def draw_levels(ax: Axes, table: pd.DataFrame) -> None:
-    for colour, (kind, options) in zip(COLOURS, KINDS.items(), strict=False):
+    for kind, options in KINDS.items():
+        colour = COLOUR[kind]
         lengths = np.unique(np.geomspace(3, 150, 40).round().astype(int))
         levels = np.array([plateau_losses(icl.Task(dim=4, context=int(N), **options)) for N in lengths])
-        ax.plot(lengths, levels[:, 1:], color=colour, lw=0.9, ls=(0, (4, 3)), zorder=1)
+        ax.plot(lengths, levels[:, 1:], zorder=1, **{**THEORY, "color": colour, "lw": 0.9})
         mine = table[(table["loss"] == kind) & (table["m"] > 0)]
         ends = mine["m"] == 4
         ax.scatter(mine[~ends]["N"], mine[~ends]["level"], s=16, facecolors="white", edgecolors=colour, zorder=3)
         ax.scatter(mine[ends]["N"], mine[ends]["level"], s=18, color=colour, zorder=3, label=kind)
-    ax.set(xlabel="context length $N$", xscale="log", ylim=(0, 1), ylabel="loss")
-    ax.set_xticks(LENGTHS, [str(N) for N in LENGTHS], minor=False)
-    ax.set_xticks([], minor=True)
-    ax.legend(loc="upper right")
+    ax.scatter([], [], s=16, facecolors="white", edgecolors=BLACK, label="plateaus before")
+    theory_key(ax)
+    ax.set(xlabel="context length $N$", xscale="log", ylim=(0, 1.3), ylabel="loss", yticks=np.arange(0, 1.01, 0.2))
+    few_ticks(ax.xaxis, LENGTHS)
+    ax.legend(loc="upper right", ncols=2, columnspacing=1.2)
 
 
 def worst(table: pd.DataFrame) -> float:

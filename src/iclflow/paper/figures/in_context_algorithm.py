@@ -1,11 +1,12 @@
-"""The in-context algorithm: principal component regression, with one more component per plateau.
+r"""The in-context algorithm: principal component regression, with one more component per plateau.
 
-Mean squared distance between the predictions of one run (rank one, flow on the population) and those of known
-algorithms, relative to the loss of predicting zero. On the plateau after m drops, the nearest algorithm is regression
-on the first m principal components, shrunk because the context is finite (thick); regression without shrinkage (thin)
-stays at a distance of order 1/N. At the end, the nearest algorithm is least squares with shrinkage, which ridge
-regression with the right penalty nearly equals, and not one step of gradient descent or least squares on the context
-itself (grey). The band below shows which algorithm the probe identifies over time.
+(a) The loss of one run (rank one, flow on the population). The bands say which algorithm the probe finds in its weights
+over time: on the plateau after $m$ drops it is regression on the first $m$ principal components (PCR-$m$), shrunk
+because the context is finite, and at the end least squares. (b) The mean squared distance between the predictions of
+the run and those of these algorithms (in the colours of the bands), relative to the loss of predicting zero; distances
+below $10^{-5}$ are drawn there. Grey: three algorithms that the run does not end at, of which ridge regression with the
+right penalty comes near. The table beside the figure also has regression without shrinkage, which stays at a distance
+of order $1/N$.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.prediction import Prediction, predict
-from iclflow.figures.style import BLACK, COLOURS, GREY, WIDTH, log_time, styled
+from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, WIDTH, apart, letters, log_time, plateau_lines, styled
 from iclflow.paper.drawn import Drawn, Gap
 from iclflow.probing.result import Probe
 
@@ -26,7 +27,13 @@ TASK = icl.Task(dim=4, context=31)
 MODEL = icl.Separate(heads=5)
 SHRUNK = ("zero", "pcr-1 shrunk", "pcr-2 shrunk", "pcr-3 shrunk", "least squares shrunk")
 IDEAL = ("pcr-1", "pcr-2", "pcr-3", "least squares")
-OTHERS = {"gd 1 step": "--", "ridge": "-.", "least squares in context": ":"}
+OTHERS = {
+    "gd 1 step": "one step of\ndescent",
+    "ridge": "ridge",
+    "least squares in context": "least squares\non the context",
+}
+SHORT = ("zero", "PCR-1", "PCR-2", "PCR-3", "least squares")
+BANDS = (GREY, *COLOURS)  # by the number of components
 LOWEST = 1e-5
 
 
@@ -37,11 +44,19 @@ def draw(fast: bool = False) -> Drawn:
     probe = icl.probe(run, shifts=False)
     assert isinstance(probe, Probe)
     with styled():
-        figure = Figure(figsize=(WIDTH, 3.9))
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(8, 1))
-        draw_distances(above, probe)
-        draw_names(below, probe)
-        log_time(below, 0.3 * prediction.drop_times[0], run.time.values[-1])
+        figure = Figure(figsize=(WIDTH, 4.4))
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 6))
+        first, last = 0.4 * float(prediction.drop_times[0]), float(run.time.values[-1])
+        log_time(below, first, last)
+        draw_names(above, probe, first)
+        time = run.time.values
+        above.plot(time, run.loss.values, color=BLACK, lw=2.0, label="simulation")
+        above.plot(time, prediction.loss(time), label="theory", **{**THEORY, "color": "white"})
+        above.set(ylabel="loss", ylim=(0, 1.2), yticks=(0, 0.5, 1))
+        above.legend(loc="lower left", facecolor=GREY, framealpha=0.4)
+        plateau_lines(above, prediction.levels)
+        draw_distances(below, probe)
+        letters(above, below)
     names = [*SHRUNK, *IDEAL, *OTHERS]
     table = pd.DataFrame({"time": probe.clock, **{name: probe.entries[name].distance for name in names}})
     table["named"] = [short(v.algorithm, v.components) for v in probe.verdicts]
@@ -56,30 +71,26 @@ def draw(fast: bool = False) -> Drawn:
 
 
 def draw_distances(ax: Axes, probe: Probe) -> None:
+    """Draw the distance to every candidate, the names of those that are not bands at the right edge."""
+    for name in OTHERS:
+        ax.plot(probe.clock, np.maximum(probe.entries[name].distance, LOWEST), color=GREY, lw=0.9)
     for number, name in enumerate(SHRUNK):
-        label = {0: "zero", len(SHRUNK) - 1: "least squares"}.get(number, f"PCR-{number}")
         line = np.maximum(probe.entries[name].distance, LOWEST)
-        ax.plot(probe.clock, line, color=COLOURS[number], lw=1.8, label=label)
-        if number:
-            ideal = np.maximum(probe.entries[IDEAL[number - 1]].distance, LOWEST)
-            ax.plot(probe.clock, ideal, color=COLOURS[number], lw=0.8, label=None)
-    for name, dash in OTHERS.items():
-        distance = np.maximum(probe.entries[name].distance, LOWEST)
-        ax.plot(
-            probe.clock, distance, color=GREY, lw=1.0, ls=dash, label=name.replace("gd 1 step", "one step of descent")
-        )
-    ax.set(yscale="log", ylim=(LOWEST, 1.5), ylabel="distance / loss of zero")
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.45), fontsize=8)
+        ax.plot(probe.clock, line, color=BANDS[number], lw=2.0)
+    ax.set(yscale="log", ylim=(0.7 * LOWEST, 1.5), ylabel="distance / loss of zero", xlabel=r"time $t/\tau$")
+    ends = np.log10([max(float(probe.entries[name].distance[-1]), LOWEST) for name in OTHERS])
+    for label, place in zip(OTHERS.values(), apart(ends, 0.9), strict=True):
+        at = ("axes fraction", "data")
+        ax.annotate(label, (1.01, 10**place), xycoords=at, va="center", color=GREY, fontsize=8, annotation_clip=False)
 
 
-def draw_names(ax: Axes, probe: Probe) -> None:
-    """Draw a band in the colour of the algorithm that the probe names."""
+def draw_names(ax: Axes, probe: Probe, start: float) -> None:
+    """Draw a band with name and colour of the algorithm that the probe names."""
     for first, last, verdict in probe.phases():
-        if verdict.algorithm in ("zero", "pcr", "least_squares"):
-            ax.axvspan(max(first, 1e-3), last, color=COLOURS[len(verdict.components)], alpha=0.85, lw=0)
-    ax.set(yticks=[], xlabel=r"time $t/\tau$", ylabel="probe")
-    ax.yaxis.label.set(rotation=0, ha="right", va="center", color=BLACK)
-    ax.spines["left"].set_visible(False)
+        if verdict.algorithm in ("zero", "pcr", "least_squares") and last > start:
+            number, middle = len(verdict.components), float(np.sqrt(max(first, start) * last))
+            ax.axvspan(max(first, start), last, color=BANDS[number], alpha=0.5, lw=0)
+            ax.annotate(SHORT[number], (middle, 0.93), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
 
 
 def short(algorithm: str, components: tuple[int, ...]) -> str:

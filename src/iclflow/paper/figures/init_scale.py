@@ -1,9 +1,10 @@
-"""Initial scale: from plateaus to the lazy regime.
+r"""Initial scale: from plateaus to the lazy regime.
 
 Separate key and query of rank one (flow on the population; one draw of 20 heads, scaled so that the standard deviation
-per entry runs from 0.005 to 1). Left: small weights show the whole staircase (dashed: predicted for the smallest
-scale); larger ones shorten its plateaus, then blur them, and with the largest the loss falls at once. Right: the excess
-loss of the two largest scales, which nearly follows the frozen kernel of their initial weights (dashed).
+per entry, `init`, runs from 0.005 to 1). (a) Small weights show the whole staircase (dashed: predicted for the smallest
+scale); larger ones shorten its plateaus, then blur them, and with the largest the loss falls at once. (b) The loss
+above its minimum, relative to its initial value, of the two largest scales; it nearly follows the frozen kernel of
+their initial weights (dashed).
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, log_time, plateau_lines, styled
+from iclflow.figures.style import THEORY, WIDTH, letters, log_time, plateau_lines, shades, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
 from iclflow.results.run import Run
 from iclflow.theory import landscape, lazy, minimum, plateau_losses
@@ -34,7 +35,7 @@ def draw(fast: bool = False) -> Drawn:
     with styled():
         figure = Figure(figsize=(WIDTH, 2.9))
         left, right = figure.subplots(1, 2)
-        for colour, (scale, run) in zip(COLOURS, runs.items(), strict=False):
+        for colour, (scale, run) in zip(shades(len(runs)), runs.items(), strict=True):
             time = run.time.values
             left.plot(time[1:], run.loss.values[1:], color=colour, label=f"{scale:g}")
             theory = small.prediction.loss(time) if scale == scales[0] else None
@@ -49,11 +50,14 @@ def draw(fast: bool = False) -> Drawn:
                 left.plot(time[1:], theory[1:], **THEORY)
             tables[f"init {scale:g}"] = loss_table(run, theory)
         left.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 1.3), title="any scale")
-        right.set(xlabel=r"time $t/\tau$", ylabel="excess loss, relative", ylim=(0, 1.05), title="large: frozen kernel")
-        log_time(left, 1e-2, END)
+        right.set(xlabel=r"time $t/\tau$", ylabel="relative excess loss", ylim=(0, 1.05), title="large: frozen kernel")
+        log_time(left, 1e-1, END)
         log_time(right, 1e-3, 1e2)
-        left.legend(loc="lower left", title="init", fontsize=8, title_fontsize=8)
-        right.legend(loc="upper right", title="init", fontsize=8, title_fontsize=8)
+        theory_key(left)
+        letters(left, right)
+        entries, names = left.get_legend_handles_labels()
+        names = [name if name == "theory" else f"init {name}" for name in names]
+        figure.legend(entries, names, loc="outside lower center", ncols=len(names), handlelength=1.6, columnspacing=1.4)
         plateau_lines(left, plateau_losses(TASK))
     gaps = (
         Gap(f"mean gap over time between the loss and the staircase, init {scales[0]:g}", small.mean_gap),

@@ -1,11 +1,12 @@
-"""Inside heads of rank two: the value grows once, keys and queries one eigenvector after the other.
+r"""Inside heads of rank two: the value grows once, keys and queries one eigenvector after the other.
 
 Four token dimensions and three heads of rank two (flow on the population); shown are the two heads that grow, each
-around its own drops. Top: the value weight. Bottom: the size of the head's key-query matrix along every eigenvector.
-The first eigenvector of a head has to wait until the value weight grows; the second follows at once, because the value
-weight is large already. Dotted: the drop times predicted from the initial weights. Dashes at the right edge: the fixed
-point, where the cube of the value weight is the sum of the strengths of the eigenvectors that the head has learned, and
-every squared key is the strength of its eigenvector divided by the value weight.
+around its own drops. (a, b) The value weight. (c, d) The size of the head's key-query matrix along every eigenvector
+$e_d$, $|\sum_r k_{r,d}\, q_{r,d}|^{1/2}$. The first eigenvector of a head has to wait until the value weight grows; the
+second follows at once, because the value weight is large already. Dotted: the drop times predicted from the initial
+weights. Dashes at the right edge: the fixed point, where the cube of the value weight is the sum of the strengths of
+the eigenvectors that the head has learned, and every squared key is the strength of its eigenvector divided by the
+value weight.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.prediction import predict
-from iclflow.figures.style import BLACK, COLOURS, GREY, WIDTH, styled
+from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, WIDTH, letters, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, stacked
 from iclflow.theory import directions
 
@@ -29,7 +30,7 @@ MODEL = icl.Separate(heads=3, rank=2)
 def draw(fast: bool = False) -> Drawn:
     init = 1e-2 if fast else 2e-3
     prediction = predict(TASK, MODEL, init=init)
-    run = icl.train(TASK, MODEL, init=init, records=1500, time=1.5 * prediction.end)
+    run = icl.train(TASK, MODEL, init=init, records=20_000, time=1.5 * prediction.end, tolerance=1e-13)
     d, D = directions(TASK), TASK.dim
     time = run.weights["time"].values
     values, (key, query) = run.reduced.value, run.reduced.keys_and_queries
@@ -45,23 +46,27 @@ def draw(fast: bool = False) -> Drawn:
             size = float(d.strength[held[h]].sum() ** (1 / 3))
             shares = np.sqrt(d.strength / size) * held[h]
             drops = prediction.drop_times[prediction.heads == h]
-            top.plot(time, np.abs(values[:, h]), color=BLACK)
             dash(top, size)
-            top.set(title=f"head {h}", xlim=(drops[0] - 60, drops[-1] + 150))
+            shown = slice(*(np.searchsorted(time, (drops[0] - 60, drops[-1] + 150)) + np.array([-1, 1])))
+            top.set(title=f"head {h + 1}", xlim=(drops[0] - 60, drops[-1] + 150))
             for i in range(D):
-                below.plot(time, parts[:, h, i], color=COLOURS[i], label=rf"$e_{i + 1}$, $\lambda = {d.query[i]:.1f}$")
+                label = rf"$e_{i + 1}$, $\lambda = {d.query[i]:.1f}$"
+                below.plot(time[shown], parts[shown, h, i], color=COLOURS[i], label=label)
                 dash(below, float(shares[i]))
             for ax in (top, below):
-                for drop in drops:
-                    ax.axvline(drop, color=GREY, lw=0.9, ls=":")
+                for number, drop in enumerate(drops):
+                    ax.axvline(drop, color=GREY, lw=0.9, ls=":", label=None if number else "predicted drop")
+            top.plot(time[shown], np.abs(values[shown, h]), color=BLACK)
+            theory_key(below)
             below.set_xlabel(r"time $t/\tau$")
             grown_parts = parts[-1, h, held[h]] / shares[held[h]]
             errors += [abs(abs(values[-1, h]) / size - 1), *np.abs(grown_parts - 1)]
             columns = {"time": time, "value": values[:, h], **{f"part{i + 1}": parts[:, h, i] for i in range(D)}}
-            tables[f"head {h}"] = pd.DataFrame(columns)
-        axes[0, 0].set_ylabel(r"$|v_h|$")
-        axes[1, 0].set_ylabel(r"$|\sum_r k_{r,d}\, q_{r,d}|^{1/2}$")
-        axes[1, 0].legend(loc="center right", bbox_to_anchor=(1.0, 0.4), fontsize=8)
+            tables[f"head {h + 1}"] = pd.DataFrame(columns)[shown]
+        axes[0, 0].set_ylabel("value weight $|v|$")
+        axes[1, 0].set_ylabel("key-query size along $e_d$")
+        letters(*axes.ravel())
+        figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     gap = Gap("largest relative distance of a grown value or key-query part from its fixed point", float(max(errors)))
     return Drawn(figure, {"": stacked(tables)}, (gap,), {"run": run.experiment})
 
@@ -70,4 +75,4 @@ def dash(ax: Axes, level: float) -> None:
     """Draw a short dashed mark at the right edge."""
     if level > 0:
         across = ax.get_yaxis_transform()
-        ax.plot([0.92, 1.04], [level, level], transform=across, color=BLACK, lw=1.1, ls="--", clip_on=False)
+        ax.plot([0.9, 1.04], [level, level], transform=across, clip_on=False, zorder=3, **THEORY)

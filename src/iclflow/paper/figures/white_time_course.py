@@ -1,9 +1,9 @@
-"""White tokens: the whole time course in closed form.
+r"""White tokens: the whole time course in closed form.
 
-Merged attention on tokens with identity covariance. Left: the gain in front of beta' x_q for four sizes of the initial
-weights. Right: the loss. Solid curves are gradient flow, dashed curves the paper's formula for balanced and aligned
-layers. The last curve starts from unbalanced heads, some with the wrong sign; here the dashed curve is the solution of
-the Riccati equation instead.
+Merged attention on tokens with identity covariance. (a) The gain $\sigma$ in front of $\beta^\top x_q$ for four sizes
+$w$ of the initial weights. (b) The loss. Solid curves are gradient flow, dashed curves the paper's formula for balanced
+and aligned layers. One more curve (vermillion) starts from unbalanced heads, some with the wrong sign; here the dashed
+curve is the solution of the Riccati equation instead.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, plateau_lines, styled
+from iclflow.figures.style import MODEL_COLOUR, THEORY, WIDTH, letters, plateau_lines, shades, styled
 from iclflow.models import equivalence
 from iclflow.paper.drawn import Drawn, Gap, stacked
 from iclflow.results.run import Run
@@ -31,11 +31,12 @@ Numbers = tuple[float, ...]
 
 
 def draw(fast: bool = False) -> Drawn:
-    tables, experiments, worst = {}, {}, 0.0
+    tables, experiments, weights, worst = {}, {}, {}, 0.0
     with styled():
         figure = Figure(figsize=(WIDTH, 2.7))
         left, right = figure.subplots(1, 2)
-        for colour, (name, values, traces) in zip(COLOURS, starts(fast), strict=False):
+        colours = [*shades(len(sizes(fast))), MODEL_COLOUR["merged"]]
+        for colour, (name, values, traces) in zip(colours, starts(fast), strict=True):
             run = flow_from(values, traces)
             time, a, y = run.weights["time"].values, np.array(values), np.array(traces)
             theory = white.gain(TASK, float(np.sum((a + y) ** 2) / 4), float(np.sum((a - y) ** 2) / 4), time)
@@ -49,17 +50,25 @@ def draw(fast: bool = False) -> Drawn:
                 ax.plot(time, dashes, label="theory" if name == "unbalanced" else None, **THEORY)
             columns = {"time": time, "gain": gain, "gain_theory": theory, "loss": loss, "loss_theory": theory_loss}
             tables[name], experiments[name] = pd.DataFrame(columns), run.experiment
+            weights[name] = run.initial_weights
         left.set(xlabel=r"time $t/\tau$", ylabel=r"gain $\sigma$", xlim=(0, None))
         right.set(xlabel=r"time $t/\tau$", ylabel="loss", ylim=(0, 4.3), xlim=(0, None))
-        left.legend(loc="lower right", fontsize=8)
+        letters(left, right)
+        left.legend(loc="center right", bbox_to_anchor=(1.02, 0.4))
+        left.set_xlim(0, 1.45 * left.get_xlim()[1])
         plateau_lines(right, np.array([float(TASK.dim), minimum(TASK)]), ["zero", "min."])
     gap = Gap("largest gap between gain or loss and the closed form", worst)
-    return Drawn(figure, {"": stacked(tables)}, (gap,), experiments)
+    return Drawn(figure, {"": stacked(tables)}, (gap,), experiments, weights)
+
+
+def sizes(fast: bool) -> Numbers:
+    """The norms of the balanced initial weights."""
+    return SIZES[:2] if fast else SIZES
 
 
 def starts(fast: bool) -> Iterator[tuple[str, Numbers, Numbers]]:
     """The name, the value weights and the traces of every curve; they agree for balanced heads."""
-    for size in SIZES[:2] if fast else SIZES:
+    for size in sizes(fast):
         head = tuple(size * np.array([1.0, 2.0, 2.0]) / 3)
         yield rf"$w = {size:g}$", head, head
     yield "unbalanced", *UNBALANCED

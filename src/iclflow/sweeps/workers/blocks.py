@@ -18,7 +18,7 @@ def block_count(samples: int) -> int:
 
 def shares_moments(experiment: Experiment) -> bool:
     """Whether a run needs moments of a finite sample, which other runs may share."""
-    return experiment.data is None and not experiment.population and choose(experiment)[0] != "tokens"
+    return experiment.data is None and not experiment.population and choose(experiment).engine in ("moments", "flow")
 
 
 def is_huge(experiment: Experiment) -> bool:

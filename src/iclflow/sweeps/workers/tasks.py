@@ -164,7 +164,7 @@ def compute(
     from iclflow.sweeps.quantities import curve_rows, summary_row
     from iclflow.sweeps.workers.sharing import plan_of
     from iclflow.system.progress import silent
-    from iclflow.training.start import run_seed
+    from iclflow.training.seeds import run_seed
 
     begun = time.perf_counter()
     forget_old_programs(experiment)

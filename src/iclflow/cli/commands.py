@@ -1,0 +1,90 @@
+"""The command `iclflow`: the list of its commands, and how any of them ends."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from iclflow.errors import IclflowError
+
+__all__ = ["app", "main"]
+
+
+def version() -> str:
+    """The name of the program and its version."""
+    from importlib import metadata
+
+    return f"iclflow {metadata.version('iclflow')}"
+
+
+COMMANDS = {  # what each one says of itself, so that the list of them is printed without importing any
+    "train": "Train a model and save the run.",
+    "theory": "Print plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).",
+    "compare": "Draw loss curves over theory and over each other, and print how far apart they are.",
+    "probe": "Name the in-context algorithm that weights implement, at every saved time of a run.",
+    "sweep": "Run a grid of experiments that survives crashes.",
+    "explore": "Explore theory and simulation in a browser, on this machine only.",
+    "reproduce": "Reproduce the paper: figures with theory over every simulation, and the error of each claim.",
+    "verify": "Measure every claim of the paper, and ours beyond it, against its bound.",
+    "completion": "Print a script that completes commands, flags and choices in your shell.",
+}
+
+
+def commands(listed: bool) -> App:
+    """The commands, each imported when it is called; for the list of them with its summary as its only help."""
+    made = App(
+        name="iclflow",
+        help="Training dynamics of in-context learning in linear attention: simulation and theory on one clock.",
+        help_format="plaintext" if listed else None,
+        version=version,
+        result_action="return_value",
+    )
+    for number, (name, summary) in enumerate(COMMANDS.items()):
+        function = "app" if name == "sweep" else name
+        made.command(f"iclflow.cli.{name}:{function}", name=name, help=summary if listed else None, sort_key=number)
+    return made
+
+
+app = commands(listed=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code; bad input is reported in one line, never as a traceback."""
+    warnings.simplefilter("ignore")
+    try:
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        import_named_model(words)
+        chosen = commands(listed=True) if words in ([], ["--help"], ["-h"]) else app
+        result = chosen(words, exit_on_error=False, print_error=False)
+        code = result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        from iclflow.cli.flags import explain
+
+        code = complain(explain(error), 2)
+    except IclflowError as error:
+        code = complain(str(error), error.exit_code)
+    except MemoryError:
+        code = complain("memory: ran out; try fewer samples, a smaller dim, or the flow on the population", 4)
+    except KeyboardInterrupt:
+        code = complain("interrupted", 130)
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code)
+
+
+def import_named_model(arguments: list[str]) -> None:
+    """Import the class of `--model module:Class`, so that its fields become flags like all others."""
+    for number, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        name = value if equals else "".join(arguments[number + 1 : number + 2])
+        if flag == "--model" and ":" in name:
+            from iclflow.models.base import import_model
+
+            import_model(name)
+
+
+def complain(line: str, code: int) -> int:
+    """Print a line on standard error and return the exit code."""
+    print(f"iclflow: {line}", file=sys.stderr)
+    return code

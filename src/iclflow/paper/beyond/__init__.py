@@ -1,0 +1,1 @@
+"""The chapter beyond the paper, one file per figure; a new file is a new figure."""

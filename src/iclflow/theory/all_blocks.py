@@ -1,0 +1,210 @@
+r"""The loss of all weight blocks: what the two channels leave out, and what makes a grown head settle.
+
+With $z = (x, y)$ the tokens, labels included, and $S = \frac1\rho\big(\sum_n z_nz_n' + x_qx_q'\big)$ output $o$ of a
+linear model is $\hat y_o = \langle\Theta_o, S\otimes x_q\rangle$. A head with value rows $\alpha_o = (a_o, V_o)$, keys
+$\beta_r = (k_r, b_r)$ and queries $q_r$ adds $\sum_r \alpha_o\otimes\beta_r\otimes q_r$ to $\Theta_o$. Tasks are as
+likely as their negatives, so only $\sqrt OA$ (`theory.two_channels`) correlates with the labels, and [`all-blocks`]
+
+$$O\,L = O L_0 - 2\langle\sqrt OA, \sqrt OC_1\rangle + \sum_o\langle\Theta_o, \mathcal C\,\Theta_o\rangle,\qquad
+  \mathcal C = E[S\otimes x_q\otimes S\otimes x_q].$$
+
+Given its task vectors a context is Gaussian with covariance $\Gamma$, so Wick's theorem gives $\mathcal C$ from
+$E[\Gamma\otimes\Gamma]$, which is known for Gaussian tasks. Through a drop this is all that a head feels. On a plateau
+it vanishes: a head at rest has $\Theta$ in $A$ alone, with $a = b = 0$ (standard) or $v = k = 0$ (swapped).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Task
+from iclflow.data.spectrum import covariances
+from iclflow.theory.landscape import lengths
+from iclflow.theory.two_channels import Layout, Parts
+
+__all__ = ["AllBlocks", "feature_moments"]
+
+Rows = Float[np.ndarray, "H size"]
+Force = Float[np.ndarray, "O E E D"]
+
+
+def feature_moments(task: Task) -> Float[np.ndarray, "E E D E E D"]:
+    r"""$\mathcal C$, symmetric in each pair of token indices, for Gaussian tasks [`all-blocks`].
+
+    Args:
+        task: The task, every sequence of which has a task vector of its own.
+
+    Returns:
+        The second moments of the features $S\otimes x_q$.
+    """
+    token, omega = covariances(task)[:2]
+    O = task.out_dim
+    n, rho = (x.astype(float) for x in lengths(task))
+    k2, k3, k0 = (float(np.mean(x / rho**2)) for x in (n**2, n, np.ones_like(n)))
+    mean, second = context_covariances(token, omega, O, task.label_noise)
+    context = k2 * second + k3 * (second.transpose(0, 2, 1, 3) + second.transpose(0, 2, 3, 1))
+    hidden = [(0, O)]  # the query's own label
+    four = np.pad(pairings(token, 4), hidden * 2 + [(0, 0)] * 2)
+    six = np.pad(pairings(token, 6), hidden * 4 + [(0, 0)] * 2)
+    moments = np.einsum("abcd,ef->abecdf", context, token) + k0 * six.transpose(0, 1, 4, 2, 3, 5)
+    return moments + k3 * (np.einsum("ab,cdef->abecdf", mean, four) + np.einsum("cd,abef->abecdf", mean, four))
+
+
+def context_covariances(
+    token: Float[np.ndarray, "D D"], omega: Float[np.ndarray, "D D"], outputs: int, noise: float
+) -> tuple[Float[np.ndarray, "E E"], Float[np.ndarray, "E E E E"]]:
+    r"""$E[\Gamma]$ and $E[\Gamma_{ab}\Gamma_{cd}]$ over Gaussian task vectors."""
+    D, eye = len(token), np.eye(outputs)
+    x, y = slice(0, D), slice(D, D + outputs)
+    drive, power = token @ omega @ token, float(np.trace(token @ omega))
+    mean = np.zeros((D + outputs, D + outputs))
+    mean[x, x], mean[y, y] = token, (power + noise) * eye
+    second = np.einsum("ab,cd->abcd", mean, mean)
+    shared = float(np.trace(token @ omega @ token @ omega))
+    second[y, y, y, y] += shared * (np.einsum("ac,bd->abcd", eye, eye) + np.einsum("ad,bc->abcd", eye, eye))
+    both = np.einsum("ac,bd->abcd", drive, eye)  # of x_a y_b and x_c y_d
+    second[x, y, x, y], second[y, x, y, x] = both, both.transpose(1, 0, 3, 2)
+    second[x, y, y, x], second[y, x, x, y] = both.transpose(0, 1, 3, 2), both.transpose(1, 0, 2, 3)
+    return mean, second
+
+
+def pairings(token: Float[np.ndarray, "D D"], count: int) -> np.ndarray:
+    """The moments of `count` Gaussian numbers: the sum over all ways to pair them."""
+    letters = "abcdef"[:count]
+    ways = {frozenset(frozenset(order[i : i + 2]) for i in range(0, count, 2)) for order in permutations(letters)}
+    terms = (",".join("".join(sorted(pair)) for pair in way) for way in ways)
+    return np.sum([np.einsum(f"{term}->{letters}", *[token] * (count // 2)) for term in terms], axis=0)
+
+
+@dataclass(frozen=True)
+class AllBlocks:
+    """The quadratic part of the loss on all blocks, and what heads feel of it."""
+
+    layout: Layout
+    moments: Float[np.ndarray, "E E D E E D"]
+
+    @cached_property
+    def folded_moments(self) -> Float[np.ndarray, "F F"]:
+        """The moments of the features that differ: one of each pair of token indices."""
+        first, second = self.pairs
+        kept = self.moments[first, second][:, :, first, second]  # (pair, d, pair, e)
+        side = len(first) * self.layout.dim
+        return kept.reshape(side, side)
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of token indices in order."""
+        return np.triu_indices(self.moments.shape[0])
+
+    @no_type_check
+    def curved(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack E E D"]:
+        r"""$\mathcal C$ times features."""
+        return self.unfolded(self.folded(features) @ self.folded_moments)
+
+    @no_type_check
+    def folded(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack F"]:
+        """Features with those of both orders of a pair added up."""
+        first, second = self.pairs
+        both = features[..., first, second, :] + (first != second)[:, None] * features[..., second, first, :]
+        return both.reshape(*features.shape[:-3], -1)
+
+    @no_type_check
+    def unfolded(self, values: Float[np.ndarray, "*stack F"]) -> Float[np.ndarray, "*stack E E D"]:
+        """The same numbers for both orders of a pair."""
+        (first, second), (E, D) = self.pairs, self.moments.shape[1:3]
+        full = np.empty((*values.shape[:-1], E, E, D))
+        full[..., first, second, :] = full[..., second, first, :] = values.reshape(*values.shape[:-1], -1, D)
+        return full
+
+    @no_type_check
+    def native(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        r"""$\alpha$ (H, O, E), $\beta$ (H, R, E) and $q$ (H, R, D) of every head."""
+        parts = self.layout.split(rows)
+        basis, H = self.layout.label_basis, len(rows)
+        label = (np.column_stack([parts.value, parts.mixing]) @ basis.reshape(len(basis), -1)).reshape(
+            H, *basis.shape[1:]
+        )
+        return (
+            np.concatenate([parts.value_rows, label], axis=2),
+            np.concatenate([parts.key, parts.key_labels], axis=2),
+            parts.query,
+        )
+
+    @no_type_check
+    def rows(self, alpha: np.ndarray, beta: np.ndarray, query: np.ndarray) -> Rows:
+        """The rows of heads, or of their velocities, given by their parts."""
+        D, basis = self.layout.dim, self.layout.label_basis
+        along = alpha[:, :, D:].reshape(len(alpha), -1) @ basis.reshape(len(basis), -1).T
+        return self.layout.join(
+            Parts(along[:, 0], beta[:, :, :D], query, alpha[:, :, :D], beta[:, :, D:], along[:, 1:])
+        )
+
+    @no_type_check
+    def features(self, rows: Rows) -> Force:
+        r"""$\Theta$ of these heads together."""
+        alpha, beta, query = self.native(rows)
+        H, O, E = alpha.shape
+        inner = (beta.transpose(0, 2, 1) @ query).reshape(H, -1)
+        return (alpha.reshape(H, -1).T @ inner).reshape(O, E, E, -1)
+
+    def pull(self, rows: Rows) -> Force:
+        r"""$\mathcal C\Theta$: what these heads take away from the force on all features."""
+        return self.curved(self.features(rows))
+
+    def cost(self, rows: Rows) -> float:
+        r"""$\sum_o\langle\Theta_o, \mathcal C\Theta_o\rangle$, the quadratic part of the loss."""
+        return float(np.sum(self.features(rows) * self.pull(rows)))
+
+    @no_type_check
+    def felt(self, rows: Rows, pull: Force) -> Rows:
+        """The velocity of heads under this pull."""
+        alpha, beta, query = self.native(rows)
+        H, O, E = alpha.shape
+        pull = pull.reshape(O * E, -1)
+        inner = (beta.transpose(0, 2, 1) @ query).reshape(H, -1)
+        outer = (alpha.reshape(H, -1) @ pull).reshape(H, E, -1)
+        return -self.rows((inner @ pull.T).reshape(H, O, E), query @ outer.transpose(0, 2, 1), beta @ outer)
+
+    def jacobian(self, rows: Rows) -> Float[np.ndarray, "n n"]:
+        """The derivative of the velocity that these heads give each other."""
+        H, size = rows.shape
+        slopes = self.folded(self.slopes(rows).reshape(H * size, self.layout.channels, *self.moments.shape[:3]))
+        coupled = -slopes.reshape(H * size, -1) @ (slopes @ self.folded_moments).reshape(H * size, -1).T
+        coupled.reshape(H, size, H, size)[np.arange(H), :, np.arange(H), :] -= self.bends(rows, self.pull(rows))
+        return coupled
+
+    @cached_property
+    def turn(self) -> Float[np.ndarray, "size size"]:
+        r"""The orthogonal matrix from the numbers of a row to those of $\alpha, \beta, q$."""
+        one = np.eye(self.layout.size)
+        return np.concatenate([part.reshape(len(one), -1) for part in self.native(one)], axis=1).T
+
+    def slopes(self, rows: Rows) -> Float[np.ndarray, "H size O E E D"]:
+        r"""$\partial\Theta/\partial y$ for every number of every head."""
+        alpha, beta, query = self.native(rows)
+        H, O, E = alpha.shape
+        D = query.shape[2]
+        pieces = (
+            np.einsum("op,ik,hrj,hrd->hoipkjd", np.eye(O), np.eye(E), beta, query, optimize=True),
+            np.einsum("hoi,jk,hrd->hrkoijd", alpha, np.eye(E), query, optimize=True),
+            np.einsum("hoi,hrj,de->hreoijd", alpha, beta, np.eye(D), optimize=True),
+        )
+        stacked = np.concatenate([piece.reshape(H, -1, O * E * E * D) for piece in pieces], axis=1)
+        return (self.turn.T @ stacked).reshape(H, -1, O, E, E, D)
+
+    def bends(self, rows: Rows, pull: Force) -> Float[np.ndarray, "H size size"]:
+        r"""Second derivatives of $\langle\Theta, F\rangle$ within every head, $F$ the pull."""
+        alpha, beta, query = self.native(rows)
+        H, O, E = alpha.shape
+        R = query.shape[1]
+        a, b, q = O * E, O * E + R * E, self.layout.size
+        upper = np.zeros((H, q, q))
+        upper[:, :a, a:b] = np.einsum("oijd,hrd->hoirj", pull, query).reshape(H, a, b - a)
+        upper[:, :a, b:] = np.einsum("oijd,hrj->hoird", pull, beta).reshape(H, a, q - b)
+        felt = np.einsum("oijd,hoi->hjd", pull, alpha)
+        upper[:, a:b, b:] = np.einsum("hjd,rs->hrjsd", felt, np.eye(R)).reshape(H, b - a, q - b)
+        return self.turn.T @ (upper + upper.transpose(0, 2, 1)) @ self.turn

@@ -1,0 +1,236 @@
+r"""Steps of finite size, with momentum $\beta$: $u_n = \beta u_{n-1} + h F(W_n)$, $W_{n+1} = (1-\delta) W_n + u_n$.
+
+$h$ is the step on the clock $t/\tau$ without momentum, $F = -\tfrac12\partial L/\partial W$, and $\delta$ the share of
+the weights that decoupled decay takes in a step. After $n$ steps the clock shows $t/\tau = nh/(1-\beta)$, on which the
+decay is $\gamma = \delta(1-\beta)/h$. On this clock training lags behind the flow.
+
+**Separate key and query** [`momentum-lag`]. A drop that the flow makes at the time $T$ is that of a single mode, $F = g
+v^2 - m v^5$, from the weight $v_0 \approx 1/gT$ that reaches the middle of its drop at $T$. Iterating the map of this
+mode gives its steps; for steps that are neither tiny nor large they are late by
+$\frac{1+\beta}{1-\beta}\ln(v_{half}/v_0)$, without momentum by $\ln(v_{half}/v_0)$.
+
+**Merged attention** [`momentum-merged`] grows by $e^r$ in a step, $(e^r - 1 + \delta)(1 - \beta e^{-r}) = h\sqrt
+O|C_1|$, and its whole drop is the map of one pair $(v, U)$.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Float
+
+from iclflow.errors import BadInput
+from iclflow.theory.merged import Quadratic
+from iclflow.theory.single_mode import time_to_reach
+
+__all__ = ["SteppedDrop", "first_weight", "head_lag", "merged_growth", "merged_steps", "mode_lag", "mode_steps"]
+
+MOST_HEAD_STEPS = 40_000  # of a whole head; beyond them its lag is that of a single mode
+DIVERGED = 1e3  # times the loss of zero weights
+MOST_STEPS = 300_000  # that are iterated; beyond them the lag is a vanishing share of the time
+MIDDLE = 1 - np.sqrt(0.5)  # share of the strength at which half of the loss of a direction has gone
+
+
+def checked_step(step: float, beta: float) -> None:
+    if not 0 < step < np.inf:
+        raise BadInput(f"step: {step} must be a positive number")
+    if not 0 <= beta < 1:
+        raise BadInput(f"beta: {beta} must be at least 0 and below 1")
+
+
+def first_weight(drive: float, curvature: float, time: float) -> float:
+    r"""The weight from which a mode reaches the middle of its drop at `time`, about $1/gT$.
+
+    Args:
+        drive: $g$.
+        curvature: $m$.
+        time: $T$, the time of the drop in the flow.
+
+    Returns:
+        $v_0$.
+    """
+    half = np.cbrt(MIDDLE * drive / curvature)
+    late = lambda log_v: float(np.sum(time_to_reach(half, float(np.exp(log_v)), drive, curvature))) - time
+    low = np.log(min(0.1 / (drive * time), half / 2))
+    return float(np.exp(scipy.optimize.brentq(late, low - 3, np.log(half) - 1e-12)))
+
+
+def mode_steps(
+    drive: float, curvature: float, start: float, step: float, beta: float = 0.0, shrink: float = 0.0,
+    target: float | None = None,
+) -> float:  # fmt: skip
+    r"""Steps that a single mode takes to the middle of its drop [`momentum-lag`].
+
+    Args:
+        drive: $g$.
+        curvature: $m$.
+        start: $v_0$, with momentum zero.
+        step: $h$.
+        beta: $\beta$.
+        shrink: $\delta$, the share of the weight that decay takes in a step.
+        target: the weight to reach; by default that of the middle of the drop.
+
+    Returns:
+        The number of steps with its fraction; infinite if the weight is not reached.
+    """
+    checked_step(step, beta)
+    half = float(np.cbrt(MIDDLE * drive / curvature)) if target is None else target
+    g, m, keep, v, u = step * drive, step * curvature, 1.0 - shrink, float(start), 0.0
+    for n in range(MOST_STEPS * 10):
+        u = beta * u + g * v * v - m * v**5
+        after = keep * v + u
+        if after >= half:
+            return n + (half - v) / (after - v)
+        if after < v and u <= shrink * v * (1 - beta) and n > 10 / (1 - beta):
+            return np.inf  # decay wins, and its share only grows as the weight falls
+        v = after
+    return np.inf
+
+
+def mode_lag(drive: float, curvature: float, time: float, step: float, beta: float = 0.0, shrink: float = 0.0) -> float:
+    r"""How much later than the flow, on the clock $nh/(1-\beta)$, a drop comes by steps [`momentum-lag`].
+
+    Args:
+        drive: $g$ of the direction that is learned.
+        curvature: its $m$.
+        time: $T$, the time of the drop in the flow without decay.
+        step: $h$.
+        beta: $\beta$.
+        shrink: $\delta$.
+
+    Returns:
+        The lag in $t/\tau$, against the flow with the same decay; infinite if the drop does not come.
+    """
+    checked_step(step, beta)
+    start, pace = first_weight(drive, curvature, time), step / (1 - beta)
+    if time / pace > MOST_STEPS:
+        force = lambda v: drive * v**2 - curvature * v**5
+        half = np.cbrt(MIDDLE * drive / curvature)
+        return pace * ((1 + beta) / (1 - beta) / 2 * float(np.log(force(half) / force(start))) + beta / (1 - beta))
+    steps = mode_steps(drive, curvature, start, step, beta, shrink)
+    decay = shrink / pace
+    flow = time if decay == 0 else float(np.inf if decay * time >= 1 else -np.log1p(-decay * time) / decay)
+    return steps * pace - flow if np.isfinite(flow) else np.inf
+
+
+def head_lag(
+    v: float, k: Float[np.ndarray, " D"], q: Float[np.ndarray, " D"], direction: int,
+    drive: Float[np.ndarray, " D"], curvature: Float[np.ndarray, " D"],
+    step: float, beta: float = 0.0, shrink: float = 0.0,
+) -> float | None:  # fmt: skip
+    r"""The lag of the first drop from all weights of its head, iterated: `mode_lag` without its first approximation.
+
+    A head that is not yet along its direction grows along another path than a single mode that blows up at the same
+    time, and lags by another amount [`momentum-lag`].
+
+    Args:
+        v: value weight at the start.
+        k: key along the directions.
+        q: query along the directions.
+        direction: what the head learns.
+        drive: of the directions.
+        curvature: of the directions.
+        step: $h$.
+        beta: $\beta$.
+        shrink: $\delta$.
+
+    Returns:
+        The lag in $t/\tau$ behind the flow of the same head with the same decay; `None` where it takes too many steps,
+        or the drop does not come.
+    """
+    checked_step(step, beta)
+    dim, pace, aim = len(drive), step / (1 - beta), MIDDLE * drive[direction] / curvature[direction]
+    start = np.concatenate([[v], k, q])
+
+    def force(w: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        v, k, q = w[0], w[1 : dim + 1], w[dim + 1 :]
+        G = drive - curvature * (v * k * q)
+        return np.concatenate([[k @ (G * q)], v * G * q, v * G * k])
+
+    learned = lambda w: w[0] * w[1 + direction] * w[1 + dim + direction] - aim
+    reached = lambda t, w: learned(w)
+    reached.terminal = True  # type: ignore[attr-defined]
+    decay = shrink / pace
+    flow = scipy.integrate.solve_ivp(
+        lambda t, w: force(w) - decay * w, (0.0, MOST_HEAD_STEPS * pace), start, method="LSODA", events=reached,
+        rtol=1e-9, atol=1e-13,
+    )  # fmt: skip
+    if not len(flow.t_events[0]):
+        return None
+    w, u, before = start, np.zeros_like(start), learned(start)
+    for n in range(2 * MOST_HEAD_STEPS):
+        u = beta * u + step * force(w)
+        w = (1 - shrink) * w + u
+        now = learned(w)
+        if now >= 0:
+            return float((n + before / (before - now)) * pace - flow.t_events[0][0])
+        before = now
+    return None
+
+
+def merged_growth(drive: float, beta: float = 0.0, shrink: float = 0.0) -> float:
+    r"""The logarithm $r$ of the growth of merged attention in one step, exactly [`momentum-merged`].
+
+    Args:
+        drive: $h\sqrt O|C_1|$, the growth in a step without momentum.
+        beta: $\beta$.
+        shrink: $\delta$.
+
+    Returns:
+        The largest root of $(e^r - 1 + \delta)(1 - \beta e^{-r}) = h\sqrt O|C_1|$.
+
+    >>> round(merged_growth(0.01), 6), round(merged_growth(0.01, 0.9), 6)
+    (0.00995, 0.062654)
+    """
+    # a quadratic in e^r:  x^2 - (1 - shrink + beta + drive) x + beta (1 - shrink) = 0
+    half = (1 - shrink + beta + drive) / 2
+    return float(np.log(half + np.sqrt(half**2 - beta * (1 - shrink))))
+
+
+class SteppedDrop(NamedTuple):
+    """The drop of merged attention by steps: times on its clock, the loss there, and when half of it is done."""
+
+    time: Float[np.ndarray, " n"]
+    loss: Float[np.ndarray, " n"]
+    half_time: float
+
+
+def merged_steps(
+    L: Quadratic, alpha: float, lowest: float, step: float, beta: float = 0.0, shrink: float = 0.0
+) -> SteppedDrop:
+    r"""The drop of merged attention by steps of finite size, from the growing part of its weights [`momentum-merged`].
+
+    Args:
+        L: the quadratic loss.
+        alpha: the growing part of the initial weights (`theory.merged.alignment`).
+        lowest: the loss at which it rests.
+        step: $h$.
+        beta: $\beta$.
+        shrink: $\delta$.
+
+    Returns:
+        Its course until it rests, empty where it would take too many steps to iterate, where nothing is learned, or
+        where the steps are so large that it diverges.
+    """
+    checked_step(step, beta)
+    root, size = np.sqrt(L.outputs), float(np.linalg.norm(L.cross))
+    rate, pace = merged_growth(step * root * size, beta, shrink), step / (1 - beta)
+    growing = np.log(max(np.sqrt(alpha), 1e-300))
+    count = (5 - growing) / rate + 30 / (1 - beta) if rate > 0 else np.inf
+    if not count < MOST_STEPS or lowest >= L.base:
+        return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
+    v, U = np.sqrt(alpha), np.sqrt(alpha) * L.cross / size
+    dv, dU, losses = 0.0, np.zeros_like(U), [L.loss(np.sqrt(alpha) * U / root)]
+    while len(losses) < MOST_STEPS:
+        G = root * L.force(v * U / root)
+        dv, dU = beta * dv + step * float(np.sum(U * G)), beta * dU + step * v * G
+        v, U = (1 - shrink) * v + dv, (1 - shrink) * U + dU
+        losses.append(L.loss(v * U / root))
+        if not losses[-1] < DIVERGED * L.base:
+            return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
+        if abs(losses[-1] - lowest) < 1e-6 * (L.base - lowest) and len(losses) > count / 2:
+            break
+    loss, middle = np.array(losses), (L.base + lowest) / 2
+    i = int(np.argmax(loss <= middle))
+    half = (i - (middle - loss[i]) / (loss[i - 1] - loss[i])) if i else np.inf
+    return SteppedDrop(pace * np.arange(len(loss)), loss, pace * half)

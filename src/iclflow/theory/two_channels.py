@@ -1,0 +1,222 @@
+r"""Separate attention with vector blocks: two channels share one query.
+
+A head has a value weight $v = \operatorname{tr} V/\sqrt O$, keys $k_r$ and queries $q_r$. Its vector blocks are the
+token rows $a_o$ of the value of output $o$ and the label entries $b_{ro}$ of the keys. Together they act through
+[`two-channels`]
+
+$$\sqrt O A = \sum_h\sum_r p_r q_r',\qquad p_r = v k_r + \frac{1}{\sqrt O}\sum_o b_{ro} a_o,$$
+
+and with the force $\hat G = \sqrt O\,G(A)$ gradient flow is
+
+$$\tau\dot v = \sum_r k_r'\hat Gq_r,\quad \tau\dot k_r = v\hat Gq_r,\quad \tau\dot q_r = \hat G'p_r,\quad
+  \tau\dot a_o = \tfrac{1}{\sqrt O}\sum_r b_{ro}\hat Gq_r,\quad \tau\dot b_{ro} = \tfrac{1}{\sqrt O}a_o'\hat Gq_r .$$
+
+The products $a_o'\hat\Lambda k_r$ and $v b_{ro}$, which are even in the task vector, do not correlate with the label
+and are left out here; `theory.all_blocks` has them. Without vector blocks this is the reduced flow of
+`theory.separate`, which is exact.
+
+All numbers of one head stand in one row: $v, K, Q, a, b$, and what the label block of several outputs has
+beside $v$. What a solver calls ten thousand times is not checked at run time (`no_type_check`); what calls it is.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.theory.landscape import Landscape
+from iclflow.theory.rosenbrock import Resolvent, Solve, dense_resolvent
+from iclflow.theory.separate import SampleLandscape
+
+__all__ = ["Layout", "Parts"]
+
+Rows = Float[np.ndarray, "H size"]
+Matrix = Float[np.ndarray, "D D"]
+
+
+class Parts(NamedTuple):
+    """What a row holds; the last two have no entries where there are no vector blocks."""
+
+    value: Float[np.ndarray, " H"]
+    key: Float[np.ndarray, "H R D"]
+    query: Float[np.ndarray, "H R D"]
+    value_rows: Float[np.ndarray, "H O D"]  # a
+    key_labels: Float[np.ndarray, "H R O"]  # b
+    mixing: Float[np.ndarray, "H rest"]  # the rest of the label block V along `label_basis`: O O - 1 numbers
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are laid out, and the equations on them."""
+
+    rank: int
+    dim: int
+    channels: int  # the outputs whose vector blocks are followed: 0 or O
+    weight: float  # 1/sqrt(O)
+
+    @classmethod
+    def of(cls, parts: Parts, outputs: int) -> "Layout":
+        """The layout of these weights."""
+        return cls(parts.key.shape[1], parts.key.shape[2], parts.value_rows.shape[1], 1 / np.sqrt(outputs))
+
+    @property
+    def size(self) -> int:
+        """Numbers per head."""
+        return 1 + 2 * self.rank * self.dim + self.channels * (self.dim + self.rank) + max(self.channels**2 - 1, 0)
+
+    @property
+    def feature_count(self) -> int:
+        r"""How many features $S\otimes x_q$ there are for one output."""
+        return (self.dim + self.channels) ** 2 * self.dim if self.channels else 0
+
+    @cached_property
+    def label_basis(self) -> Float[np.ndarray, "m O O"]:
+        r"""An orthonormal basis of label blocks; the first is $I/\sqrt O$, whose part is the value weight."""
+        eye = np.eye(self.channels).ravel()
+        basis = np.linalg.qr(np.column_stack([eye, np.eye(eye.size)]))[0].T
+        basis[0] = eye / np.sqrt(self.channels)  # without a sign of its own
+        return basis.reshape(-1, self.channels, self.channels)
+
+    @no_type_check
+    def join(self, parts: Parts) -> Rows:
+        """Rows from their parts."""
+        return np.concatenate([part.reshape(len(parts.value), -1) for part in parts], axis=1)
+
+    @no_type_check
+    def split(self, rows: Rows) -> Parts:
+        """The parts of rows."""
+        R, D, O, H = self.rank, self.dim, self.channels, len(rows)
+        k, q, a = 1 + R * D, 1 + 2 * R * D, 1 + 2 * R * D + O * D
+        b = a + R * O
+        return Parts(
+            rows[:, 0],
+            rows[:, 1:k].reshape(H, R, D),
+            rows[:, k:q].reshape(H, R, D),
+            rows[:, q:a].reshape(H, O, D),
+            rows[:, a:b].reshape(H, R, O),
+            rows[:, b:],
+        )
+
+    @no_type_check
+    def effective_keys(self, parts: Parts) -> Float[np.ndarray, "H R D"]:
+        """$p_r$ of every head."""
+        keys = parts.value[:, None, None] * parts.key
+        return keys + self.weight * (parts.key_labels @ parts.value_rows) if self.channels else keys
+
+    def matrices(self, rows: Rows) -> Float[np.ndarray, "H D D"]:
+        r"""Every head's share of $\sqrt O A$."""
+        parts = self.split(rows)
+        return self.effective_keys(parts).transpose(0, 2, 1) @ parts.query
+
+    @no_type_check
+    def matrix(self, rows: Rows) -> Matrix:
+        r"""$\sqrt O A$."""
+        parts = self.split(rows)
+        return self.effective_keys(parts).reshape(-1, self.dim).T @ parts.query.reshape(-1, self.dim)
+
+    def turned(self, rows: Rows, left: Matrix, right: Matrix) -> Rows:
+        """The same heads in other coordinates: key and value rows times `left`, queries times `right`."""
+        v, K, Q, a, b, rest = self.split(rows)
+        return self.join(Parts(v, K @ left, Q @ right, a @ left, b, rest))
+
+    @no_type_check
+    def velocity(self, rows: Rows, force: Matrix) -> Rows:
+        """The velocity in a force [`two-channels`]."""
+        parts = self.split(rows)
+        return self.moving(parts, parts.query @ force.T, self.effective_keys(parts) @ force)
+
+    @no_type_check
+    def diagonal_velocity(self, rows: Rows, drive: Float[np.ndarray, " D"]) -> Rows:
+        """The velocity where the force is diagonal."""
+        parts = self.split(rows)
+        return self.moving(parts, parts.query * drive, self.effective_keys(parts) * drive)
+
+    @no_type_check
+    def moving(self, parts: Parts, felt: Float[np.ndarray, "H R D"], pull: Float[np.ndarray, "H R D"]) -> Rows:
+        r"""The velocity from $\hat Gq_r$ (`felt`) and $\hat G'p_r$ (`pull`) of every head."""
+        v, K, _, a, b, rest = parts
+        value, key = np.sum(K * felt, axis=(1, 2)), v[:, None, None] * felt
+        if not self.channels:
+            return np.concatenate([value[:, None], key.reshape(len(v), -1), pull.reshape(len(v), -1)], axis=1)
+        tokens = self.weight * (b.transpose(0, 2, 1) @ felt)
+        labels = self.weight * (felt @ a.transpose(0, 2, 1))
+        return self.join(Parts(value, key, pull, tokens, labels, np.zeros_like(rest)))
+
+    def jacobian(self, landscape: Landscape | SampleLandscape, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
+        r"""The derivative of the velocity of all heads together; symmetric, because the flow is a gradient.
+
+        $$J = \frac{\partial^2\langle\sqrt OA, \hat G\rangle}{\partial y^2}\Big|_{\hat G}
+          - \frac{\partial A}{\partial y}\,\mathcal Q\,\frac{\partial A}{\partial y}'.$$
+        """
+        n = len(rows) * self.size
+        slopes = self.slopes(rows).reshape(n, self.dim, self.dim)
+        return self.driven_jacobian(rows, force) - slopes.reshape(n, -1) @ landscape.curve(slopes).reshape(n, -1).T
+
+    def resolvent(self, landscape: Landscape | SampleLandscape, rows: Rows, force: Matrix) -> Resolvent:
+        r"""The inverse of $s - J$ for any shift $s$, by the parts of $J$ [`rosenbrock`].
+
+        $J = B - SQS'$, with $B$ of every head by itself and $S$ as wide as $A$ has entries, so that no matrix over all
+        heads is needed: $(s-J)^{-1} = P - PS\,(1 + QS'PS)^{-1}\,QS'P$ with $P = (s - B)^{-1}$.
+        """
+        heads, wide = len(rows), self.dim**2
+        if heads * self.size <= wide:
+            return dense_resolvent(self.jacobian(landscape, rows, force))
+        slopes, bends, eye = self.slopes(rows), self.bends(rows, force), np.eye(self.size)
+        curved = landscape.curve(slopes).reshape(-1, wide).T  # Q S'
+        slopes = slopes.reshape(heads, self.size, wide)
+
+        def at(shift: float) -> Solve:
+            apart = np.linalg.inv(shift * eye - bends)
+            reach = (apart @ slopes).reshape(-1, wide)
+            back = np.linalg.solve(np.eye(wide) + curved @ reach, curved)
+
+            def solve(right: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+                alone = (apart @ right.reshape(heads, self.size, 1)).ravel()
+                return alone - reach @ (back @ alone)
+
+            return solve
+
+        return at
+
+    def driven_jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
+        """The same in a force that does not change: every head by itself."""
+        H = len(rows)
+        apart = np.zeros((H, self.size, H, self.size))
+        apart[np.arange(H), :, np.arange(H), :] = self.bends(rows, force)
+        return apart.reshape(H * self.size, H * self.size)
+
+    def slopes(self, rows: Rows) -> Float[np.ndarray, "H size D D"]:
+        r"""$\partial(\sqrt OA)/\partial y$ for every number of every head."""
+        parts, eye, H = self.split(rows), np.eye(self.dim), len(rows)
+        v, K, Q, a, b, rest = parts
+        pieces = (
+            np.einsum("hrc,hre->hce", K, Q)[:, None],
+            np.einsum("h,dc,hre->hrdce", v, eye, Q),
+            np.einsum("hrc,de->hrdce", self.effective_keys(parts), eye),
+            self.weight * np.einsum("hro,dc,hre->hodce", b, eye, Q),
+            self.weight * np.einsum("hoc,hre->hroce", a, Q),
+            np.zeros((*rest.shape, self.dim, self.dim)),
+        )
+        return np.concatenate([piece.reshape(H, -1, self.dim, self.dim) for piece in pieces], axis=1)
+
+    def bends(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "H size size"]:
+        r"""Second derivatives of $\langle\sqrt OA, \hat G\rangle$ within every head."""
+        v, K, Q, a, b, _ = self.split(rows)
+        R, D, O, H = self.rank, self.dim, self.channels, len(rows)
+        key = slice(1, 1 + R * D)
+        query = slice(key.stop, key.stop + R * D)
+        upper = np.zeros((H, self.size, self.size))
+        felt = Q @ force.T
+        upper[:, 0, key] = felt.reshape(H, -1)
+        upper[:, 0, query] = (K @ force).reshape(H, -1)
+        upper[:, key, query] = np.einsum("h,rs,de->hrdse", v, np.eye(R), force).reshape(H, R * D, R * D)
+        if O:
+            tokens, labels = slice(query.stop, query.stop + O * D), slice(query.stop + O * D, query.stop + O * (D + R))
+            same = np.eye(O)
+            upper[:, tokens, labels] = self.weight * np.einsum("hrd,op->hodrp", felt, same).reshape(H, O * D, R * O)
+            upper[:, query, tokens] = self.weight * np.einsum("hro,de->hreod", b, force).reshape(H, R * D, O * D)
+            pulled = np.einsum("hoe,rs->hreso", a @ force, np.eye(R)).reshape(H, R * D, R * O)
+            upper[:, query, labels] = self.weight * pulled
+        return upper + upper.transpose(0, 2, 1)

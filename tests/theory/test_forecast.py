@@ -1,0 +1,225 @@
+"""The forecast through drops: its equations, its solver, and its times and intervals beside simulation."""
+
+import numpy as np
+import pytest
+
+import iclflow as icl
+from iclflow.comparison.comparing import compare_one, crossing
+from iclflow.comparison.intervals import FAR_OFF, FEW_TASKS, NOT_SMALL, SWAPPED, VECTOR_BLOCKS, parts_of
+from iclflow.comparison.sample import sample_landscape
+from iclflow.data.population import population_moments
+from iclflow.data.sequences import sample
+from iclflow.data.spectrum import covariances
+from iclflow.models.initial import initial_weights
+from iclflow.models.reduced import coefficients
+from iclflow.theory.all_blocks import AllBlocks, feature_moments
+from iclflow.theory.forecast import Course, forecast
+from iclflow.theory.landscape import landscape
+from iclflow.theory.rosenbrock import dense_resolvent, rosenbrock_step
+from iclflow.theory.separate import vector_field
+from iclflow.theory.two_channels import Layout, Parts
+
+TASK = icl.Task(dim=4, context=31)
+MODEL = icl.Separate(heads=5)
+
+
+def random_parts(rng, heads=3, rank=2, dim=4, outputs=2, scale=0.5):
+    draw = lambda *shape: scale * rng.standard_normal(shape)
+    return Parts(draw(heads), draw(heads, rank, dim), draw(heads, rank, dim), draw(heads, outputs, dim),
+                 draw(heads, rank, outputs), draw(heads, outputs**2 - 1))  # fmt: skip
+
+
+def test_the_stiff_solver_has_order_five_on_a_nonlinear_system():
+    field = lambda y: np.array([-50.0 * (y[0] - y[1] ** 2) - y[1] ** 2 * y[0], -y[0] * y[1]])
+    slope = lambda y: np.array([[-50.0 - y[1] ** 2, 100.0 * y[1] - 2 * y[1] * y[0]], [-y[1], -y[0]]])
+
+    def end(steps):
+        y, h = np.array([0.9, 1.1]), 0.4 / steps
+        for _ in range(steps):
+            y = rosenbrock_step(field, y, field(y), dense_resolvent(slope(y)), h)[0]
+        return y
+
+    exact = end(640)
+    errors = [np.linalg.norm(end(n) - exact) for n in (20, 40, 80)]
+    assert np.log2(np.array(errors[:-1]) / errors[1:]).min() > 4.5
+
+
+def test_the_equations_of_two_channels_are_a_gradient_flow_and_their_jacobian_is_exact():
+    task = TASK.replace(out_dim=2, task_spectrum="2,1,1.5,0.7")
+    L, rng = landscape(task), np.random.default_rng(0)
+    parts = random_parts(rng)
+    layout = Layout.of(parts, 2)
+    rows = layout.join(parts)
+    force = lambda y: np.sqrt(2) * L.force(layout.matrix(y) / np.sqrt(2))
+    velocity = lambda y: layout.velocity(y, force(y))
+    loss = lambda y: 2 * L.loss(layout.matrix(y) / np.sqrt(2))  # summed over outputs, as the flow sees it
+    step, flat = 1e-6, rows.ravel()
+    move = lambda i, h: (flat + h * (np.arange(flat.size) == i)).reshape(rows.shape)
+    slope = [(loss(move(i, step)) - loss(move(i, -step))) / (2 * step) for i in range(flat.size)]
+    np.testing.assert_allclose(velocity(rows).ravel(), -np.array(slope) / 2, atol=1e-8)
+    columns = [(velocity(move(i, step)) - velocity(move(i, -step))).ravel() / (2 * step) for i in range(flat.size)]
+    jacobian = layout.jacobian(L, rows, force(rows))
+    np.testing.assert_allclose(jacobian, np.array(columns).T, atol=1e-7)
+    assert rows.size > task.dim**2  # so that the parts of the matrix are used
+    right = rng.standard_normal(rows.size)
+    solved = layout.resolvent(L, rows, force(rows))(0.3)(right)
+    np.testing.assert_allclose(solved, dense_resolvent(jacobian)(0.3)(right), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        icl.Task(dim=3, context=9, spectrum=".6,.3,.1", label_noise=0.3),
+        icl.Task(dim=2, context=7, out_dim=2, task_spectrum="2,1", prefix_loss=True, normalize="tokens"),
+    ],
+    ids=["label noise", "two outputs, prefixes"],
+)
+def test_the_loss_of_all_blocks_is_exact_and_its_flow_and_jacobian_are_its_derivatives(task):
+    model = icl.Separate(heads=2, rank=2)
+    weights = initial_weights(model, task, "random", 0.7, 0, covariances(task))
+    moments = population_moments(task, model.normalize(task), "all")
+    parts = parts_of(model.reduced(weights, task))
+    layout = Layout.of(parts, task.out_dim)
+    course = Course(landscape(task), layout, layout.join(parts), 1e-5, AllBlocks(layout, feature_moments(task)))
+    exact = moments.loss_and_slope(coefficients(model, weights, task))[0]
+
+    def loss(rows):
+        course.rows = rows
+        return task.out_dim * course.loss(layout.matrix(rows))
+
+    start = course.rows
+    assert loss(start) / task.out_dim == pytest.approx(float(exact), rel=1e-12)
+    step, flat = 1e-6, start.ravel()
+    move = lambda i, h: (flat + h * (np.arange(flat.size) == i)).reshape(start.shape)
+    slope = [(loss(move(i, step)) - loss(move(i, -step))) / (2 * step) for i in range(flat.size)]
+    velocity = lambda rows: course.velocity(rows, course.opening)
+    np.testing.assert_allclose(velocity(start).ravel(), -np.array(slope) / 2, atol=1e-8)
+    columns = [(velocity(move(i, step)) - velocity(move(i, -step))).ravel() / (2 * step) for i in range(flat.size)]
+    np.testing.assert_allclose(course.jacobian(start, course.opening), np.array(columns).T, atol=1e-7)
+
+
+def test_without_vector_blocks_the_two_channels_are_the_reduced_flow():
+    rng, L = np.random.default_rng(1), landscape(TASK)
+    v, K, Q = 0.3 * rng.standard_normal(3), rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 2, 4))
+    parts = Parts(v, K, Q, np.zeros((3, 0, 4)), np.zeros((3, 2, 0)), np.zeros((3, 0)))
+    layout = Layout.of(parts, 1)
+    rows = layout.join(parts)
+    moved = layout.split(layout.velocity(rows, L.force(layout.matrix(rows))))
+    for ours, theirs in zip(moved, vector_field(L, v, K, Q), strict=False):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def near_tie():
+    return icl.train(TASK, MODEL, init=1e-2, seed=116)
+
+
+def test_near_ties_are_within_one_per_cent_and_inside_their_intervals(near_tie):
+    comparison = compare_one(near_tie, None)
+    assert [drop.inside for drop in comparison.drops] == [True] * 4
+    assert max(drop.error for drop in comparison.drops) < 0.01  # the closed theory misses two of them by 34 and 108 %
+    assert comparison.prediction.reliable
+    widths = np.diff(comparison.prediction.drop_intervals)[:, 0] / comparison.prediction.drop_times
+    assert widths[3] > 10 * widths[0]  # the forecast knows which drops are in doubt
+    assert [drop.predicted_head for drop in comparison.drops] == [drop.observed_head for drop in comparison.drops]
+
+
+def test_a_smaller_share_brings_the_forecast_nearer_to_the_flow(near_tie):
+    parts = parts_of(MODEL.reduced(near_tie.initial_weights, TASK))
+    levels = icl.theory.plateau_losses(TASK)
+    observed = [crossing(near_tie.time.values, near_tie.loss.values, m) for m in (levels[1:] + levels[:-1]) / 2]
+    errors = [np.abs(forecast(TASK, parts, x).drop_times / observed - 1).max() for x in (1e-3, 1e-5)]
+    assert errors[1] < 0.1 * errors[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "init"), [(TASK, 1.0), (TASK.replace(label_noise=1e6), 1e-2)], ids=["init 1", "much label noise"]
+)
+def test_weights_that_are_not_small_are_followed_from_the_start(task, init):
+    prediction = icl.predict(task, MODEL, init=init, seed=3)
+    assert (np.diff(prediction.drop_times, prepend=0.0) > 0).all()
+    assert NOT_SMALL in prediction.notes
+    run = icl.train(task, MODEL, init=init, seed=3, time=1.1 * prediction.drop_times[-1])
+    comparison = compare_one(run, None)
+    assert max(drop.error for drop in comparison.drops) < 2e-3
+    assert comparison.largest_gap < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("law", "outputs", "init"), [("random", 1, 3e-3), ("public", 2, 3e-2)], ids=["random", "two outputs"]
+)
+def test_vector_blocks_that_start_non_zero_move_the_drops_as_forecast(law, outputs, init):
+    task = icl.Task(dim=2, context=15, out_dim=outputs)
+    prediction = icl.predict(task, icl.Separate(heads=3), init=init, init_law=law, seed=5)
+    assert prediction.reliable
+    run = icl.train(task, icl.Separate(heads=3), init=init, init_law=law, seed=5, time=1.05 * prediction.drop_times[-1])
+    drops = compare_one(run, None).drops
+    assert [drop.observed_head for drop in drops] == [drop.predicted_head for drop in drops]
+    assert max(drop.error for drop in drops) < 1e-4  # leading order is off by a part in a hundred
+    still = {name: array.copy() for name, array in run.initial_weights.items()}
+    still["value"][:, 2:, :2] = still["key"][:, :, 2:] = 0.0
+    without = icl.predict(task, icl.Separate(heads=3), weights=still).drop_times
+    assert np.abs(without / prediction.drop_times - 1).max() > 0.05  # what leaving them out would cost
+
+
+def test_a_head_with_vector_blocks_can_end_with_one_direction_and_the_forecast_says_so():
+    """Leading order, which leaves out what makes a head settle, promises a second drop to every head of rank two."""
+    task, model = icl.Task(dim=2, context=15), icl.Separate(heads=1, rank=2)
+    starts = [{"init": 1e-2, "init_law": "random", "seed": seed} for seed in range(6)]
+    forecasts = [icl.predict(task, model, **start) for start in starts]
+    counts = [len(one.drop_times) for one in forecasts]
+    assert set(counts) == {1, 2}
+    for count in (1, 2):
+        start, prediction = starts[counts.index(count)], forecasts[counts.index(count)]
+        run = icl.train(task, model, time=5 * prediction.drop_times[-1], **start)
+        assert run.loss.values[-1] == pytest.approx(prediction.levels[-1], abs=1e-3)
+        parts = parts_of(model.reduced(run.initial_weights, task))
+        assert len(forecast(landscape(task), parts).drop_times) == 2
+
+
+def test_where_all_blocks_are_not_followed_higher_ranks_are_not_called_reliable():
+    sampled = icl.train(icl.Task(dim=2, context=15), icl.Separate(heads=2, rank=2), init_law="random", samples=20_000,
+                        init=1e-2, time=1.0)  # fmt: skip
+    prediction = icl.compare(sampled).prediction
+    assert SWAPPED in prediction.notes
+    assert not prediction.reliable
+    one = icl.train(icl.Task(dim=2, context=15), icl.Separate(heads=2), init_law="random", samples=20_000, init=1e-2,
+                    time=1.0)  # fmt: skip
+    assert VECTOR_BLOCKS in icl.compare(one).prediction.notes
+
+
+def test_heads_of_higher_rank_and_turning_heads_need_no_rules_of_their_own():
+    for task, model in (
+        (icl.Task(dim=5, context=20), icl.Separate(heads=2, rank=3)),
+        (icl.Task(dim=2, context=31, spectrum="0.4,0.2", task_spectrum="1,3"), icl.Separate(heads=3)),
+    ):
+        prediction = icl.predict(task, model, init=3e-3, seed=1)
+        run = icl.train(task, model, init=3e-3, seed=1, time=1.02 * prediction.drop_times[-1])
+        assert max(drop.error for drop in compare_one(run, None).drops) < 2e-3
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_tasks_get_levels_and_no_times(count):
+    """One task once had a drop at t/tau = -1787202."""
+    rng = np.random.default_rng(2)
+    data = sample(icl.Task(dim=3, context=12), samples=600, seed=1)
+    tasks = rng.standard_normal((count, 3))[rng.integers(count, size=600)]
+    data[:, :, 3] = np.einsum("pnd,pd->pn", data[:, :, :3], tasks)
+    run = icl.train(icl.Task(dim=3, context=12), icl.Separate(heads=3), data=data, init=1e-2, time=10.0)
+    comparison = icl.compare(run)
+    assert comparison.why == FEW_TASKS
+    assert len(comparison.levels) == 4
+    prediction = icl.predict(run.task, run.model, weights=run.initial_weights, sample=sample_landscape(run))
+    assert not prediction.reliable
+    assert len(prediction.drop_times) == len(prediction.drop_intervals) == 0
+
+
+def test_a_model_too_large_for_the_equations_says_so():
+    task = icl.Task(dim=26, context=200)
+    prediction = icl.predict(task, icl.Separate(heads=26), init=1e-4)
+    assert "too large" in prediction.notes[0]
+    assert (np.diff(prediction.drop_intervals[:, 0]) > 0).all()
+    unsure = icl.predict(task, icl.Separate(heads=26), init=1.0)
+    assert not len(unsure.drop_times)
+    assert unsure.notes == (FAR_OFF,)
+    assert not unsure.reliable

@@ -188,9 +188,14 @@ def test_what_the_controls_say_is_answered_with_theory(client):
 
 def test_ctrl_c_stops_at_once_even_while_shapes_are_being_compiled():
     line = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--no-browser"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        server.stdout.readline()
-        time.sleep(1.5)
-        server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=5) == 0
-        assert server.stderr.read() == ""
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, preexec_fn=heard, **pipes) as server:
+        try:
+            server.stdout.readline()
+            time.sleep(1.5)
+            server.send_signal(signal.SIGINT)
+            assert server.wait(timeout=5) == 0
+            assert server.stderr.read() == ""
+        finally:
+            server.kill()

@@ -4,54 +4,28 @@ A prediction is changed field by field: later times, other levels, fewer drops. 
 on the clock of the run (`Plan.clock`): $t/\tau$ for descent and momentum, learning rate x step for Adam and Muon.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from iclflow.comparison.batches import fresh_draws, noisy
 from iclflow.comparison.edges import edge_warning
-from iclflow.comparison.intervals import CLOSED, DOUBTFUL, NOT_SMALL, interval
+from iclflow.comparison.intervals import CLOSED, NOT_SMALL, interval
+from iclflow.comparison.lag import lagging_drop, lagging_staircase, unknown_values
 from iclflow.comparison.predicted import Curve, Prediction, Times
-from iclflow.config import Task, Training
+from iclflow.comparison.setting import Setting
 from iclflow.errors import BadInput
-from iclflow.models import Model, Weights
 from iclflow.theory import merged
 from iclflow.theory.adam import adam_regime
 from iclflow.theory.decay import decayed_level, decayed_time, merged_course, merged_matrix, resting_loss, stretched_time
 from iclflow.theory.landscape import Directions, directions, landscape
-from iclflow.theory.minibatches import Draws
-from iclflow.theory.momentum import head_lag, merged_steps, mode_lag
 from iclflow.theory.muon import MuonCourse, muon_heads, muon_merged, muon_stacked
-from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
+from iclflow.theory.separate import rank_optimum
 from iclflow.theory.staircase import staircase
-from iclflow.units import clock_rate, to_paper_weights
+from iclflow.units import to_paper_weights
 
-__all__ = ["Setting", "optimised"]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a prediction is for: the theory by name, its inputs, and how the weights are updated."""
-
-    theory: str
-    task: Task
-    model: Model
-    weights: Weights  # in the paper's units
-    sample: SampleLandscape | None
-    training: Training  # its optimiser, momentum, decay, learning rate and batch
-    draws: Draws | None = None  # the sequences of a sample that batches are cut from
-
-    @property
-    def beta(self) -> float:
-        """Momentum, as far as it changes the clock."""
-        return self.training.beta if self.training.optimizer == "momentum" else 0.0
-
-    @property
-    def rate(self) -> float:
-        """t/tau that passes in one step of unit learning rate, without momentum."""
-        return clock_rate(self.task, self.model)
+__all__ = ["optimised"]
 
 
 def optimised(plain: Prediction, setting: Setting) -> Prediction:
@@ -103,77 +77,6 @@ def stepped(plain: Prediction, setting: Setting) -> Prediction:
     if setting.theory == "drop" and training.batch is not None and setting.beta == 0 and training.weight_decay == 0:
         return flow  # the growth with noise has it
     return LAGS[setting.theory](plain, flow, setting, training.lr * setting.rate, training.lr * training.weight_decay)
-
-
-LATER = 3.0  # by how many relative lags a later drop may be off: steps through a drop also move the heads that wait
-
-
-def lagging_staircase(plain: Prediction, flow: Prediction, setting: Setting, step: float, shrink: float) -> Prediction:
-    """Every drop later by the lag of a single mode; between drops the lag is interpolated."""
-    if not (np.diff(plain.drop_times, prepend=0.0) > 0).all():
-        return replace(flow, notes=(*flow.notes, "the lag of finite steps is left out"))
-    times, modes = flow.drop_times, learned_modes(flow, setting)
-    lags = [
-        mode_lag(drive, curvature, float(time), step, setting.beta, shrink)
-        for (drive, curvature), time in zip(modes, plain.drop_times, strict=False)
-    ]
-    if setting.sample is None and lags and np.isfinite(lags[0]):
-        lags[0] = first_lag(flow, setting, step, shrink, lags[0])
-    comes = int(np.sum(np.isfinite(lags)))
-    knots, late = np.concatenate([[0.0], times[:comes]]), np.concatenate([[0.0], times[:comes] + lags[:comes]])
-    late = np.maximum.accumulate(late)
-    end = knots[-1] - late[-1]
-    back = lambda t: np.where(t > late[-1], t + end, np.interp(t, late, knots))
-    moved = flow.moved(late[1:]).drop_intervals
-    share = np.maximum.accumulate(np.abs(late - knots)[1:] / late[1:]) * np.where(np.arange(comes) == 0, 1.0, LATER)
-    doubt = np.minimum(share, DOUBTFUL) * late[1:]
-    apart = np.stack([np.maximum(moved[:, 0] - doubt, 0.0), moved[:, 1] + doubt], axis=1)
-    return flow.moved(
-        late[1:],
-        drop_intervals=apart,
-        levels=flow.levels[: comes + 1],
-        never=tuple(int(i) for i in plain.directions[comes:]) if shrink > 0 else flow.never,
-        loss=lambda t: np.maximum(flow.loss(back(np.asarray(t, dtype=float))), flow.levels[comes]),
-        values=lambda t: flow.values(back(np.asarray(t, dtype=float))),
-    )
-
-
-def learned_modes(flow: Prediction, setting: Setting) -> list[tuple[float, float]]:
-    """Drive and curvature of the direction of every drop; on a sample those of the strongest force before it."""
-    L = setting.sample
-    if L is None:
-        d = directions(setting.task)
-        return [(float(d.drive[i]), float(d.curvature[i])) for i in flow.directions]
-    return sample_modes(L, len(flow.directions))
-
-
-def first_lag(flow: Prediction, setting: Setting, step: float, shrink: float, of_mode: float) -> float:
-    """The lag of the first drop: of its whole head where that is one of rank one, else that of its mode."""
-    d, heads = directions(setting.task), setting.model.reduced(setting.weights, setting.task)
-    key, query = heads.keys_and_queries
-    head, direction = int(flow.heads[0]), int(flow.directions[0])
-    if key.shape[1] > 1 or not d.commuting or min(head, direction) < 0:
-        return of_mode
-    found = head_lag(
-        float(heads.value[head]), key[head, 0] @ d.left, query[head, 0] @ d.right, direction, d.drive, d.curvature,
-        step, setting.beta, shrink,
-    )  # fmt: skip
-    return of_mode if found is None else found
-
-
-def lagging_drop(plain: Prediction, flow: Prediction, setting: Setting, step: float, shrink: float) -> Prediction:
-    """The drop of merged attention, iterated step by step."""
-    heads = setting.model.reduced(setting.weights, setting.task)
-    L = landscape(setting.task) if setting.sample is None else setting.sample
-    alpha = merged.alignment(L, heads.value, heads.key_query).alpha
-    course = merged_steps(L, alpha, float(flow.levels[-1]), step, setting.beta, shrink)
-    if not len(course.time) or not len(flow.drop_times):
-        return flow
-    return flow.moved(
-        np.array([course.half_time]),
-        loss=lambda t: np.interp(t, course.time, course.loss),
-        values=unknown_values(plain),
-    )
 
 
 # --- Adam, Muon, and what has no theory of its times ------------------------------------------------------------------
@@ -402,12 +305,6 @@ def decayed_drop(plain: Prediction, setting: Setting, decay: float) -> Predictio
         values=unknown_values(plain),
         never=() if comes else tuple(range(setting.task.dim)),
     )
-
-
-def unknown_values(plain: Prediction) -> Callable[[Times], Float[np.ndarray, "T H"]]:
-    """Value weights that theory does not give."""
-    heads = plain.values(np.zeros(1)).shape[1]
-    return lambda t: np.full((len(t), heads), np.nan)
 
 
 INSIDE = "weight decay: the drops of heads of rank above one are those of small initial weights"

@@ -22,8 +22,9 @@ from iclflow.comparison.intervals import (
     mixture_margin,
     staircase_prediction,
 )
-from iclflow.comparison.optimised import Setting, optimised
+from iclflow.comparison.optimised import optimised
 from iclflow.comparison.predicted import Curve, Prediction, Times
+from iclflow.comparison.setting import Setting
 from iclflow.config import Task, Training
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput, NoTheory

@@ -12,6 +12,9 @@ others feel nothing of it. Here only that is left out which is small [`forecast`
 As $x\to0$ this becomes the reduced flow itself, and so it does for weights that are not small. The difference between
 two values of $x$ estimates the error. Drops are timed as on an observed curve: when the loss crosses the middle between
 two levels. They are therefore positive and in order, or there are none.
+
+Descent by steps of size $h$ is the flow of a field near that of the equations (`theory.descent`), and is followed in
+the same way.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 from iclflow.config import Task
 from iclflow.data.spectrum import root
 from iclflow.theory.all_blocks import AllBlocks, feature_moments
+from iclflow.theory.descent import along, stepped, stepped_jacobian
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape
 from iclflow.theory.rosenbrock import Resolvent, dense_resolvent, rosenbrock_step
 from iclflow.theory.separate import SampleLandscape, rank_optimum
@@ -118,6 +122,7 @@ class Course:
     rows: Rows
     share: float  # x
     blocks: AllBlocks | None = None  # where vector blocks are followed exactly
+    step: float = 0.0  # of descent; 0 for the flow
     now: float = 0.0
     records: list[tuple[float, float, float, Float[np.ndarray, " H"], Matrix]] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
@@ -159,13 +164,18 @@ class Course:
 
     @no_type_check
     def velocity(self, rows: Rows, force: Matrix) -> Rows:
-        """The velocity of heads; `force` is without what they take away themselves."""
+        """The velocity of heads, by steps or in the flow; `force` is without what they take away themselves."""
+        return stepped(lambda rows: self.downhill(rows, force), rows, self.step)
+
+    @no_type_check
+    def downhill(self, rows: Rows, force: Matrix) -> Rows:
+        """Their velocity in the flow, down the gradient."""
         if self.blocks is None:
             return self.layout.velocity(rows, force - self.landscape.curve(self.layout.matrix(rows)))
         return self.layout.velocity(rows, force) + self.blocks.felt(rows, self.blocks.pull(rows))
 
     def jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
-        """Its derivative."""
+        """The derivative of `downhill`."""
         if self.blocks is None:
             taken = self.landscape.curve(self.layout.matrix(rows))
             return self.layout.jacobian(self.landscape, rows, force - taken)
@@ -173,9 +183,10 @@ class Course:
 
     @no_type_check
     def resolvent(self, rows: Rows, force: Matrix) -> Resolvent:
-        """The inverse of a shift minus that derivative."""
-        if self.blocks is not None:
-            return dense_resolvent(self.jacobian(rows, force))
+        """The inverse of a shift minus the derivative of the velocity."""
+        if self.blocks is not None or self.step > 0:
+            field, jacobian = (lambda rows, of=of: of(rows, force) for of in (self.downhill, self.jacobian))
+            return dense_resolvent(stepped_jacobian(field, jacobian, rows, self.step))
         return self.layout.resolvent(self.landscape, rows, force - self.landscape.curve(self.layout.matrix(rows)))
 
     @no_type_check
@@ -198,16 +209,16 @@ class Course:
         return int(np.sum(np.linalg.svd(left @ A @ right)[1] > 0.5 * self.least))
 
     @no_type_check
-    def record(self, velocity: Float[np.ndarray, "moving size"]) -> None:
-        r"""Note the loss, its slope $-2|\dot y|^2/O$, the value weights and the effective matrix."""
+    def record(self, velocity: Float[np.ndarray, "moving size"], downhill: Float[np.ndarray, "moving size"]) -> None:
+        r"""Note the loss, its slope $-2\langle f, \dot y\rangle/O$, the value weights and the effective matrix."""
         A = self.layout.matrix(self.rows)
-        slope = -2 * float(np.sum(velocity**2)) / self.landscape.outputs
+        slope = -2 * float(np.sum(velocity * downhill)) / self.landscape.outputs
         self.records.append((self.now, self.loss(A), slope, self.rows[:, 0].copy(), A))
 
     def follow(self) -> None:
         """Follow the weights through all plateaus and drops."""
         A = self.layout.matrix(self.rows)
-        self.record(self.velocity(self.rows, self.opening))
+        self.record(self.velocity(self.rows, self.opening), self.downhill(self.rows, self.opening))
         self.rests.append(Rest(0, self.rows.copy()))
         nobody = np.zeros(len(self.rows), dtype=bool)
         if self.taken(A, self.opening, self.driven) >= self.share:  # there is no first plateau
@@ -264,14 +275,16 @@ class Course:
             strength = np.sum(layout.effective_keys(parts) * parts.query, axis=(0, 1))[open_]
             return float(np.abs(strength * curvature / drive[open_]).max())
 
-        velocity = layout.diagonal_velocity(y, drive)
+        downhill = lambda y: layout.diagonal_velocity(y, drive)
+        field = downhill if self.step == 0 else lambda y: stepped(downhill, y, self.step)
+        velocity = field(y)
         scale = 1 / (drive[open_][-1] * np.abs(y).max())
         reached, h, origin = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now
         while reached < self.share:
             stages = [velocity]
             for states in DP_STATES:
                 at = y + h * sum(a * k for a, k in zip(states, stages, strict=True) if a)
-                stages.append(layout.diagonal_velocity(at, drive))
+                stages.append(field(at))
             error = h * sum(e * k for e, k in zip(DP_ERROR, stages, strict=True) if e)
             change = largest(error, y) / (0.01 * TOLERANCE)
             reached = share(at)
@@ -283,7 +296,7 @@ class Course:
                 continue
             y, velocity, self.now = at, stages[-1], self.now + h
             self.rows[free] = layout.turned(y, left.T, right.T)
-            self.record(velocity)
+            self.record(velocity, downhill(y))
             h *= next_step(change)
             if self.now - origin > LONGEST * scale or h * np.abs(velocity).max() < 1e-12 * np.abs(y).max():
                 return False
@@ -320,7 +333,7 @@ class Course:
             self.rows[active], self.now = after, self.now + h
             moving = np.zeros_like(self.rows)
             moving[active] = self.velocity(after, opening)
-            self.record(moving)
+            self.record(moving[active], self.downhill(after, opening))
             h *= next_step(change)
             if count % 5 == 0 and self.at_rest(frozen, moving, opening - self.landscape.curve(layout.matrix(after))):
                 self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
@@ -329,7 +342,17 @@ class Course:
 
     @no_type_check
     def passive_velocity(self, small: Rows, active: Float[np.ndarray, "active size"], force: Matrix) -> Rows:
-        """The velocity of heads that only feel what others leave of the force."""
+        """The velocity of heads that only feel what others leave of the force, by steps or in the flow."""
+        velocity = self.passive_downhill(small, active, force)
+        if self.step == 0:
+            return velocity
+        others = self.downhill(active, force)
+        later = lambda t: self.passive_downhill(small + t * velocity, active + t * others, force)
+        return velocity - self.step / 2 * along(later, active, others)
+
+    @no_type_check
+    def passive_downhill(self, small: Rows, active: Float[np.ndarray, "active size"], force: Matrix) -> Rows:
+        """The same in the flow."""
         if self.blocks is None:
             return self.layout.velocity(small, force - self.landscape.curve(self.layout.matrix(active)))
         return self.layout.velocity(small, force) + self.blocks.felt(small, self.blocks.pull(active))
@@ -353,13 +376,16 @@ class Course:
         return bool(self.growth(grown, alone) <= UNSTABLE * drive * size)
 
 
-def forecast(source: Task | Landscape | SampleLandscape, parts: Parts, share: float = 1e-5) -> Forecast:
-    """Predict the gradient flow from any initial weights, in the paper's units [`forecast`].
+def forecast(
+    source: Task | Landscape | SampleLandscape, parts: Parts, share: float = 1e-5, step: float = 0.0
+) -> Forecast:
+    """Predict the gradient flow, or descent, from any initial weights, in the paper's units [`forecast`].
 
     Args:
         source: A task, or its landscape, or the landscape of a sample.
         parts: The initial weights of all heads.
         share: The share x of a force below which free heads do not act on it.
+        step: The step of descent in t/tau; 0 for the flow.
 
     Returns:
         The predicted training.
@@ -371,7 +397,7 @@ def forecast(source: Task | Landscape | SampleLandscape, parts: Parts, share: fl
     L = landscape(source) if isinstance(source, Task) else source
     names = directions(source) if isinstance(source, Task) else None
     layout = Layout.of(parts, L.outputs)
-    course = Course(L, layout, layout.join(parts), share, all_blocks(source, layout))
+    course = Course(L, layout, layout.join(parts), share, all_blocks(source, layout), step)
     with np.errstate(all="ignore"):
         course.follow()
     return summarize(course, names if names is not None and named(names) else None)

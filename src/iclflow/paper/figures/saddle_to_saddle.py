@@ -4,8 +4,8 @@ r"""Separate key and query of rank one: a staircase from saddle to saddle.
 deviation 0.01 per entry), trained four times as long as the published 10001 steps (vertical line), so that all of them
 finish. Every plateau lies at a loss known in advance, $L(M_m)$, at which the $m$ leading eigenvectors of the token
 covariance have been learned. Dashed: the curve that theory predicts for each seed, from its initial weights and the
-moments of its sample. Initial weights of this size are not yet small: where two heads nearly tie (the last drop of seed
-13, the later drops of seed 15), a predicted time can be off by a tenth. (b) The first of these seeds alone.
+moments of its sample. Theory leaves out that a sample pushes the vector blocks away from zero, which matters most for
+the last drop, whose drive is the weakest: that of seed 13 is off by a tenth. (b) The first of these seeds alone.
 """
 
 import numpy as np

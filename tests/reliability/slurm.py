@@ -88,9 +88,13 @@ class Slurm:
         self.spawn("slurmctld", "-D", "-f", self.conf)
 
     def restart_controller(self) -> None:
-        """Kill the controller as a crash would, and start it again from its saved state."""
-        self.daemons["slurmctld"].kill()
-        self.daemons["slurmctld"].wait()
+        """Stop the controller and start it again from its saved state.
+
+        One that was killed would have forgotten the jobs of its last seconds and give their numbers to others, for which
+        Slurm takes the node out of service until somebody resumes it.
+        """
+        self.daemons["slurmctld"].terminate()
+        self.daemons["slurmctld"].wait(60)
         self.start_controller()
 
     def spawn(self, name: str, *arguments: object) -> None:

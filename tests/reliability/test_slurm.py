@@ -1,4 +1,4 @@
-"""The recipe of docs/how-to/sweep.md on a real Slurm: jobs are cancelled and requeued, the controller is killed."""
+"""The recipe of docs/how-to/sweep.md on a real Slurm: jobs are cancelled and requeued, the controller is restarted."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ def slurm():
 
 
 def test_jobs_that_are_cancelled_and_requeued_cost_nothing(tmp_path, slurm, measured):
-    """200 runs in full; every few of them a job is cancelled or requeued, and once the controller is killed."""
+    """200 runs in full; every few of them a job is cancelled or requeued, and once the controller is restarted."""
     seeds, every = count(50, 4), count(8, 5)
     file = tiny(tmp_path, seeds, steps=count(20_000, 200))
     script = RECIPE
@@ -46,7 +46,7 @@ def test_jobs_that_are_cancelled_and_requeued_cost_nothing(tmp_path, slurm, meas
         assert theirs in script
         script = script.replace(theirs, ours)
     (tmp_path / "recipe.py").write_text(script)
-    path, killed = tmp_path / "s", {"scancel": 0, "requeue": 0, "controller": 0}
+    path, disturbed_by = tmp_path / "s", {"scancel": 0, "requeue": 0, "controller": 0}
     command = [sys.executable, "recipe.py"]
     with disturbed(
         subprocess.Popen(command, cwd=tmp_path, env=slurm.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -58,23 +58,23 @@ def test_jobs_that_are_cancelled_and_requeued_cost_nothing(tmp_path, slurm, meas
             jobs = slurm.jobs() if done >= last + every and not one_death_from_the_end(path) else []
             if jobs:
                 last = done
-                if killed["requeue"] < killed["scancel"]:
+                if disturbed_by["requeue"] < disturbed_by["scancel"]:
                     slurm.command("scontrol", "requeue", min(jobs, key=int))
-                    killed["requeue"] += 1
+                    disturbed_by["requeue"] += 1
                 else:
                     slurm.command("scancel", min(jobs, key=int))
-                    killed["scancel"] += 1
-                if killed["controller"] == 0 and sum(killed.values()) >= 2:
+                    disturbed_by["scancel"] += 1
+                if disturbed_by["controller"] == 0 and sum(disturbed_by.values()) >= 2:
                     slurm.restart_controller()
-                    killed["controller"] = 1
+                    disturbed_by["controller"] = 1
             until(lambda: process.poll() is not None, 0.1)
         _, err = process.communicate()
     assert process.returncode == 0, err + slurm.log()
     assert whole(path)
     run_grid(read_grid(file), tmp_path / "local", workers=0)
     assert finished(path) == finished(tmp_path / "local")
-    assert min(killed.values()) >= 1
+    assert min(disturbed_by.values()) >= 1
     measured(
-        f"{4 * seeds} runs on Slurm; {killed['scancel']} jobs cancelled, {killed['requeue']} requeued, controller"
-        f" killed and restarted {killed['controller']} time: 0 lost, bit-identical to local"
+        f"{4 * seeds} runs on Slurm; {disturbed_by['scancel']} jobs cancelled, {disturbed_by['requeue']} requeued, controller"
+        f" restarted {disturbed_by['controller']} time: 0 lost, bit-identical to local"
     )

@@ -90,8 +90,8 @@ class Slurm:
     def restart_controller(self) -> None:
         """Stop the controller and start it again from its saved state.
 
-        One that was killed would have forgotten the jobs of its last seconds and give their numbers to others, for which
-        Slurm takes the node out of service until somebody resumes it.
+        One that was killed would have forgotten the jobs of its last seconds and give their numbers to others, and
+        Slurm then takes the node out of service until somebody resumes it.
         """
         self.daemons["slurmctld"].terminate()
         self.daemons["slurmctld"].wait(60)

@@ -75,6 +75,6 @@ def test_jobs_that_are_cancelled_and_requeued_cost_nothing(tmp_path, slurm, meas
     assert finished(path) == finished(tmp_path / "local")
     assert min(disturbed_by.values()) >= 1
     measured(
-        f"{4 * seeds} runs on Slurm; {disturbed_by['scancel']} jobs cancelled, {disturbed_by['requeue']} requeued, controller"
-        f" restarted {disturbed_by['controller']} time: 0 lost, bit-identical to local"
+        f"{4 * seeds} runs on Slurm; {disturbed_by['scancel']} jobs cancelled, {disturbed_by['requeue']} requeued,"
+        f" controller restarted {disturbed_by['controller']} time: 0 lost, bit-identical to local"
     )

@@ -109,6 +109,18 @@ def test_without_vector_blocks_the_two_channels_are_the_reduced_flow():
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+@pytest.mark.parametrize("init", [1e-2, 1e-3])
+def test_directions_whose_drives_are_far_apart_are_forecast(init):
+    """A drive of 2.5e-5 beside one of 1: what is left of the force on held directions is larger than it for long."""
+    task, model = icl.Task(dim=3, context=2000, spectrum="1,.1,.005", basis="identity"), icl.Separate(heads=3)
+    found = icl.predict(task, model, init=init)
+    assert found.reliable
+    assert found.directions.tolist() == [0, 1, 2]
+    comparison = compare_one(icl.train(task, model, init=init, freeze_vectors=True), None)
+    assert [drop.inside for drop in comparison.drops] == [True] * 3
+    assert max(drop.error for drop in comparison.drops) < 1e-3
+
+
 @pytest.fixture(scope="module")
 def near_tie():
     return icl.train(TASK, MODEL, init=1e-2, seed=116)

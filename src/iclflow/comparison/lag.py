@@ -71,7 +71,7 @@ def lagging_staircase(plain: Prediction, flow: Prediction, setting: Setting, ste
     """
     if not (np.diff(plain.drop_times, prepend=0.0) > 0).all():
         return replace(flow, notes=(*flow.notes, "the lag of finite steps is left out"))
-    if setting.beta == 0 and shrink == 0 and (followed := descended(plain, setting, step)) is not None:
+    if setting.beta == 0 and shrink == 0 and (followed := descended(flow, setting, step)) is not None:
         return followed
     times, modes = flow.drop_times, learned_modes(flow, setting)
     lags = [

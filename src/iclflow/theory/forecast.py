@@ -208,6 +208,14 @@ class Course:
         left, right = self.whitening
         return int(np.sum(np.linalg.svd(left @ A @ right)[1] > 0.5 * self.least))
 
+    def open_force(self, A: Matrix, force: Matrix) -> Matrix:
+        """What the force is along directions that are still open: at rest nothing acts on those that are held."""
+        left, right = self.whitening
+        keys, strength, queries = np.linalg.svd(left @ A @ right)
+        held = strength > 0.5 * self.least
+        outside = lambda vectors: np.eye(len(vectors)) - (Q := np.linalg.qr(vectors)[0]) @ Q.T
+        return outside(np.linalg.solve(left, keys[:, held])) @ force @ outside(np.linalg.solve(right, queries[held].T))
+
     @no_type_check
     def record(self, velocity: Float[np.ndarray, "moving size"], downhill: Float[np.ndarray, "moving size"]) -> None:
         r"""Note the loss, its slope $-2\langle f, \dot y\rangle/O$, the value weights and the effective matrix."""
@@ -249,7 +257,7 @@ class Course:
         count = self.learned(A)
         if count >= self.driven:
             return None
-        left, drive, right = np.linalg.svd(self.force(A))
+        left, drive, right = np.linalg.svd(self.open_force(A, self.force(A)))
         return left, np.where(np.arange(len(drive)) < self.driven - count, drive, 0.0), right.T
 
     @no_type_check
@@ -314,8 +322,10 @@ class Course:
             y, opening = self.rows[active], force + self.landscape.curve(layout.matrix(begin[active]))
             scale = 0.05 / (drive * np.abs(y).max())
             h = scale if count == 1 else h
+            left = float(np.linalg.norm(opening - self.landscape.curve(layout.matrix(y)), 2))
+            h = min(h, 1 / (left * np.abs(y).max()))  # an implicit step beyond it would stay where the flow leaves
             if passive.any():
-                h = min(h, 0.1 / (drive * np.abs(self.rows[passive]).max()))
+                h = min(h, 0.1 / ((drive if self.blocks else left) * np.abs(self.rows[passive]).max()))
             velocity, resolvent = self.velocity(y, opening), self.resolvent(y, opening)
             moved = lambda rows, opening=opening: self.velocity(rows, opening)
             while True:
@@ -363,14 +373,15 @@ class Course:
         grown, free = ~frozen & (shares >= GROWN * self.share), shares < GROWN * self.share
         if not grown.any():
             return False
-        count = max(self.driven - self.learned(layout.matrix(self.rows)), 0)
-        size = np.abs(self.rows[grown]).max()
-        drive = float(np.linalg.svd(force if count else self.opening)[1][0 if count else self.driven - 1])
+        A = layout.matrix(self.rows)
+        count = max(self.driven - self.learned(A), 0)
+        size, open_ = np.abs(self.rows[grown]).max(), self.open_force(A, force)
+        drive = float(np.linalg.svd(open_ if count else self.opening)[1][0 if count else self.driven - 1])
         if np.abs(moving[grown]).max() > AT_REST * self.share * drive * size**2:
             return False
         if count == 0:
             return True
-        if free.any() and self.taken(layout.matrix(self.rows[free]), force, count) > self.share:
+        if free.any() and self.taken(layout.matrix(self.rows[free]), open_, count) > self.share:
             return False
         alone = force + self.landscape.curve(layout.matrix(self.rows[grown]))
         return bool(self.growth(grown, alone) <= UNSTABLE * drive * size)

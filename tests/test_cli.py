@@ -171,6 +171,20 @@ def test_short_commands_load_only_what_they_need(arguments, unwanted):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("more", [["--samples", "50", "--lr", "0.05", "--steps", "20"], ["--time", "1"]])
+def test_a_run_is_trained_saved_and_drawn_without_xarray(more, tmp_path):
+    unwanted = {"xarray", "pandas", "zarr", "dask", "optax", "rich"}
+    arguments = ["train", "--dim", "2", "--heads", "2", "--out", str(tmp_path / "run"), *more]
+    script = (
+        "import sys\nfrom iclflow.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit as end: assert end.code == 0\n"
+        f"assert not {unwanted!r} & set(sys.modules), {unwanted!r} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "loss.pdf").is_file()
+
+
 def test_theory_prints_predictions_without_training(capsys):
     code, out, _ = call(capsys, "theory", "--json", "--init", 0.001, "--heads", 5)
     results = json.loads(out)

@@ -41,6 +41,39 @@ def test_a_saved_run_comes_back_without_loss(run, runs, tmp_path):
         assert_same(one, icl.load(tmp_path / str(number)))
 
 
+def test_arrays_are_written_as_xarray_writes_them(run, runs, tmp_path):
+    for number, one in enumerate((run, runs, runs.select(1), runs.first_and_last())):
+        one.save(tmp_path / str(number))
+        for group in ("curves", "weights"):
+            dataset, store = getattr(one, group), tmp_path / f"{number}-{group}"
+            chunks = {name: {"chunks": array.shape} for name, array in dataset.variables.items()}
+            dataset.to_zarr(store, group=group, consolidated=False, encoding=chunks)
+            ours = contents(tmp_path / str(number) / "arrays.zarr" / group)
+            assert ours.keys() == contents(store / group).keys()
+            with xr.open_zarr(store, group=group, consolidated=False, chunks=None) as theirs:
+                xr.testing.assert_identical(theirs.load(), getattr(icl.load(tmp_path / str(number)), group))
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_arrays_without_xarray_are_those_of_the_datasets(runs):
+    labelled, dataset = runs.arrays("weights"), runs.weights
+    xr.testing.assert_identical(labelled.dataset(), dataset)
+    assert labelled.sizes == dict(dataset.sizes)
+    again = runs.arrays("weights")  # made of the dataset
+    for name, variable in labelled.variables.items():
+        assert variable.dims == again.variables[name].dims
+        np.testing.assert_array_equal(variable.values, again[name])
+    xr.testing.assert_identical(labelled.pick("seed", 1).dataset(), dataset.isel(seed=1, drop=True))
+    places = np.array([2, 0])
+    xr.testing.assert_identical(labelled.take("record", places).dataset(), dataset.isel(record=places))
+    each = np.array([[0, 1], [2, 3]])  # other records for every seed
+    picked = dataset.isel(record=xr.DataArray(each, dims=("seed", "record")))
+    xr.testing.assert_identical(labelled.take("record", each).dataset(), picked)
+
+
 def test_existing_results_are_kept_unless_asked(run, tmp_path):
     run.save(tmp_path / "a")
     before = (tmp_path / "a" / "summary.json").read_bytes()

@@ -132,7 +132,7 @@ def report(
         file = {"figure": None if figure is None else str(figure)}
         print(json_text.dumps({"out": str(where), **run.summary, **file, **outcome.to_dict()}, indent=1))
         return
-    first, last = run.loss.values[..., 0].mean(), run.summary["final_loss"]
+    first, last = run.arrays("curves")["loss"][..., 0].mean(), run.summary["final_loss"]
     ends = last if isinstance(last, list) else [last]
     numbers = ", ".join("nan" if x is None else f"{x:.4g}" for x in ends[:8]) + (", .." if len(ends) > 8 else "")
     why = next((r["why"] for r in run.summary["runs"] if r["status"] == run.status), "")

@@ -183,7 +183,8 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     )  # fmt: skip
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
-    time, loss = run.time.values, run.loss.values
+    curves = run.arrays("curves")
+    time, loss = curves["time"], curves["loss"]
     finite = np.isfinite(loss)
     time, loss, window = time[finite], loss[finite], 1
     plateaus = tuple(observed_plateaus(time, loss, prediction))  # of the raw curve, whose noise says what is a drop
@@ -240,7 +241,7 @@ def observed_drops(
     drops = []
     for number, middle in enumerate(middles.tolist()[: len(prediction.drop_times)]):
         when = crossing(time, loss, middle)
-        step = None if when is None else int(np.searchsorted(run.time.values, when))
+        step = None if when is None else int(np.searchsorted(run.arrays("curves")["time"], when))
         direction = int(prediction.directions[number])
         drops.append(
             Drop(
@@ -286,7 +287,7 @@ def grown_direction(run: Run, when: float, number: int, prediction: Prediction) 
 
 def around(run: Run, when: float, number: int, prediction: Prediction) -> tuple[Weights, Weights]:
     """The recorded weights on the plateaus before and after a drop."""
-    times = run.weights["time"].values
+    times = run.arrays("weights")["time"]
     drops = prediction.drop_times
     before = (drops[number - 1] + when) / 2 if number else when / 2
     after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]

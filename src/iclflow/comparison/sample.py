@@ -60,8 +60,9 @@ def asymmetry_of(run: Run) -> float:
 
 def kept_moments(run: Run) -> tuple[np.ndarray, np.ndarray, float]:
     """The moments `cross`, `left` and `power` of the label blocks, recomputed if the run does not store them."""
-    if run.moments is not None:
-        return run.moments["cross"].values, run.moments["left"].values, float(run.moments["power"])
+    kept = run.arrays("moments")
+    if kept is not None:
+        return kept["cross"], kept["left"], float(kept["power"])
     moments = drawn_again(run)
     return np.asarray(moments.cross), np.asarray(moments.left), float(moments.power)
 

@@ -41,8 +41,9 @@ def account(run: Run) -> Account:
 
 def count_drops(run: Run) -> int:
     """The number of drops in the finite part of the loss curve."""
-    finite = np.isfinite(run.loss.values)
-    time, loss = run.time.values[finite], run.loss.values[finite]
+    curves = run.arrays("curves")
+    finite = np.isfinite(curves["loss"])
+    time, loss = curves["time"][finite], curves["loss"][finite]
     return len(find_drops(time, loss).times) if len(time) > 2 else 0
 
 

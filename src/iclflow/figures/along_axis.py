@@ -1,6 +1,6 @@
 """One quantity of a sweep along one of its axes: median and every seed, theory dashed."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,9 +8,12 @@ from matplotlib.figure import Figure
 
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, axes, figure_of, styled
+from iclflow.sweeps.columns import NUMBERED
 from iclflow.sweeps.forecast import expected_quantity
-from iclflow.sweeps.results import NUMBERED, Sweep
 from iclflow.sweeps.select import Family, check_axis, families, spoken
+
+if TYPE_CHECKING:
+    import iclflow.sweeps.results
 
 __all__ = ["along_axis"]
 
@@ -23,7 +26,7 @@ WORDS = {
 
 
 def along_axis(
-    sweep: Sweep,
+    sweep: "iclflow.sweeps.results.Sweep",
     axis: str,
     quantity: str = "final_loss",
     *,
@@ -82,7 +85,7 @@ def along_axis(
         return figure_of(ax)
 
 
-def parsed(sweep: Sweep, quantity: str) -> tuple[str, int | None]:
+def parsed(sweep: "iclflow.sweeps.results.Sweep", quantity: str) -> tuple[str, int | None]:
     """Name and index of a quantity such as `drop_times:2`; drops count from 1, plateaus from 0."""
     name, colon, number = quantity.partition(":")
     if name in PLAIN and not colon:
@@ -104,8 +107,8 @@ def measured_rows(line: Family, axis: str, name: str, slot: int | None) -> np.nd
 
 
 def draw_theory(
-    ax: Axes, sweep: Sweep, line: Family, axis: str, quantity: tuple[str, int | None], places: np.ndarray,
-    order: np.ndarray,
+    ax: Axes, sweep: "iclflow.sweeps.results.Sweep", line: Family, axis: str, quantity: tuple[str, int | None],
+    places: np.ndarray, order: np.ndarray,
 ) -> bool:  # fmt: skip
     """Draw the median prediction at every place; returns whether there is any."""
     runs = line.data["run"].transpose(axis, ...).values.reshape(len(places), -1)[order]

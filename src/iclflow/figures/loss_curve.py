@@ -31,9 +31,11 @@ def loss_curve(run: Run, *, ax: Axes | None = None, theory: bool | Prediction = 
         ax = axes(ax)
         prediction = theory if isinstance(theory, Prediction) else expected(run) if theory else None
         for number, seed in enumerate(run.seeds):
-            one = run.select(seed)
+            curves = run.select(seed).arrays("curves")
             label = "simulation" if number == 0 else None
-            ax.plot(one.time, one.loss, color=COLOURS[0], lw=2.4 if len(run.seeds) == 1 else 1.0, label=label)
+            ax.plot(
+                curves["time"], curves["loss"], color=COLOURS[0], lw=2.4 if len(run.seeds) == 1 else 1.0, label=label
+            )
         if prediction is not None:
             draw_theory(ax, run, prediction)
         ax.set(xlabel=r"time $t/\tau$", ylabel="loss", title=title(run), ylim=(0, None))
@@ -51,7 +53,7 @@ def expected(run: Run) -> Prediction | None:
 
 def draw_theory(ax: Axes, run: Run, prediction: Prediction) -> None:
     """Draw predicted curve and levels, and choose the time axis."""
-    end = 1.3 * float(np.nanmax(run.time))
+    end = 1.3 * float(np.nanmax(run.arrays("curves")["time"]))
     if len(run.seeds) == 1:
         time = np.unique(np.concatenate([np.linspace(0, end, 400), near(prediction.drop_times, end)]))
         ax.plot(time, prediction.loss(time), label="theory from initial weights", **THEORY)

@@ -1,16 +1,20 @@
 """Several loss curves in one figure, with the predictions of theory."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from iclflow.comparison.overlay import Overlay
 from iclflow.figures.style import COLOURS, THEORY, axes, figure_of, log_time, plateau_lines, styled
+
+if TYPE_CHECKING:
+    import iclflow.comparison.overlay
 
 __all__ = ["overlay"]
 
 
-def overlay(found: Overlay, *, ax: Axes | None = None) -> Figure:
+def overlay(found: "iclflow.comparison.overlay.Overlay", *, ax: Axes | None = None) -> Figure:
     """Draw every curve solid, predicted curves dashed and predicted levels dotted.
 
     Args:

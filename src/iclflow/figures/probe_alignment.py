@@ -1,17 +1,21 @@
 """The alignment of every head with every eigenvector, and its share of the gain of that component."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as PlainFigure
 
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, Figure, figure_of, styled
-from iclflow.probing.result import Probe
+
+if TYPE_CHECKING:
+    import iclflow.probing.result
 
 __all__ = ["probe_alignment"]
 
 
-def probe_alignment(probe: Probe, *, ax: Axes | None = None) -> PlainFigure:
+def probe_alignment(probe: "iclflow.probing.result.Probe", *, ax: Axes | None = None) -> PlainFigure:
     """Draw a map of heads by components: colours are alignments, numbers are shares of the gain.
 
     Args:

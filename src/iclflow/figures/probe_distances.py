@@ -1,12 +1,15 @@
 """Distances to the candidate algorithms and the number of learned components along training."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from iclflow.figures.style import BLACK, COLOURS, GREY, Figure, styled
-from iclflow.probing.naming import THRESHOLD
-from iclflow.probing.result import Probe
+
+if TYPE_CHECKING:
+    import iclflow.probing.result
 
 __all__ = ["probe_distances", "time_axis"]
 
@@ -18,7 +21,7 @@ OTHERS = {
 }
 
 
-def probe_distances(probe: Probe) -> Figure:
+def probe_distances(probe: "iclflow.probing.result.Probe") -> Figure:
     """Draw distances in the upper panel and m(t) in the lower one; a single snapshot is drawn as points.
 
     Args:
@@ -43,8 +46,10 @@ def probe_distances(probe: Probe) -> Figure:
         return figure
 
 
-def draw_distances(ax: Axes, probe: Probe, time: Float[np.ndarray, " T"], marker: str) -> None:
+def draw_distances(ax: Axes, probe: "iclflow.probing.result.Probe", time: Float[np.ndarray, " T"], marker: str) -> None:
     """Draw the distance to every fixed point and to a few other algorithms."""
+    from iclflow.probing.naming import THRESHOLD
+
     size = probe.gains.sets.size
     names = ["zero", *(f"pcr-{m} shrunk" for m in range(1, size)), "least squares shrunk"]
     for number, name in enumerate(names):
@@ -67,7 +72,7 @@ def clipped(distance: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     return np.maximum(distance, LOWEST)
 
 
-def time_axis(ax: Axes, probe: Probe) -> None:
+def time_axis(ax: Axes, probe: "iclflow.probing.result.Probe") -> None:
     """Label the time axis, and make it logarithmic if the drops span more than a decade."""
     clock, learned = probe.clock, probe.gains.learned
     ax.set_xlabel(clock_name(probe))
@@ -77,6 +82,6 @@ def time_axis(ax: Axes, probe: Probe) -> None:
         ax.set_xlim(0.3 * changes[0], 1.1 * clock[-1])
 
 
-def clock_name(probe: Probe) -> str:
+def clock_name(probe: "iclflow.probing.result.Probe") -> str:
     """The label of the time axis."""
     return r"time $t/\tau$" if probe.time is not None else "step" if probe.steps is not None else "snapshot"

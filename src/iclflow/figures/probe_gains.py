@@ -1,16 +1,20 @@
 """The gain of every component along training, relative to its value at the fixed point."""
 
+from typing import TYPE_CHECKING
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.figures.probe_distances import time_axis
 from iclflow.figures.style import COLOURS, GREY, axes, figure_of, styled
-from iclflow.probing.result import Probe
+
+if TYPE_CHECKING:
+    import iclflow.probing.result
 
 __all__ = ["probe_gains"]
 
 
-def probe_gains(probe: Probe, *, ax: Axes | None = None) -> Figure:
+def probe_gains(probe: "iclflow.probing.result.Probe", *, ax: Axes | None = None) -> Figure:
     """Draw the gains over time, or one bar per component for a single snapshot.
 
     Args:

@@ -1,6 +1,6 @@
 """Loss curves of a sweep with bands over the seeds: median solid, the middle 80% shaded, theory dashed."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, GREY, axes, figure_of, styled
 from iclflow.sweeps.forecast import expected_of
-from iclflow.sweeps.results import Sweep
 from iclflow.sweeps.select import Family, families
+
+if TYPE_CHECKING:
+    import iclflow.sweeps.results
 
 __all__ = ["seed_bands"]
 
@@ -22,7 +24,11 @@ Times = Float[np.ndarray, " T"]
 
 
 def seed_bands(
-    sweep: Sweep, *, ax: Axes | None = None, where: dict[str, Any] | None = None, theory: bool = True
+    sweep: "iclflow.sweeps.results.Sweep",
+    *,
+    ax: Axes | None = None,
+    where: dict[str, Any] | None = None,
+    theory: bool = True,
 ) -> Figure:
     """Draw one band over all seeds per value of the axis that `where` leaves open.
 
@@ -81,7 +87,7 @@ def on_grid(times: Times, line: Family) -> Float[np.ndarray, "seeds T"]:
     return np.array(curves)
 
 
-def draw_theory(ax: Axes, sweep: Sweep, lines: list[Family], times: Times) -> None:
+def draw_theory(ax: Axes, sweep: "iclflow.sweeps.results.Sweep", lines: list[Family], times: Times) -> None:
     """Draw the median prediction of every line, and all predicted levels."""
     levels: list[float] = []
     for line in lines:

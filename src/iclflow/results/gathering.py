@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from iclflow.config.training import GIVEN
 from iclflow.data.moments import Moments
 from iclflow.engines.choose import choose
 from iclflow.engines.outcome import Outcome, finite_or_none
 from iclflow.experiment import Experiment
+from iclflow.results.labelled import Labelled, Variable
 from iclflow.results.run import CURVES, Run
 from iclflow.versions import versions
 
@@ -28,7 +28,7 @@ MOST_MOMENTS = 2**29  # bytes; no moments are kept if those of all seeds take mo
 def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> Run:
     """All seeds along a new axis `seed`, with shorter curves filled up with NaN; a single seed has no such axis."""
     single, first = len(outcomes) == 1, outcomes[0]
-    seeds = {} if single else {"seed": [o.seed for o in outcomes]}
+    seeds = {} if single else {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})}
     axis = tuple(seeds)
     pick = (lambda arrays: arrays[0]) if single else stack_padded
     same_time = all(np.array_equal(o.times, first.times) for o in outcomes)
@@ -38,30 +38,28 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
         {"long_name": "time t/tau", "units": "tau"} if clocked else {"long_name": "learning rate x step", "units": "1"}
     )
     steps = {"long_name": "saved time" if flows else "step", "units": "1"}
-    times = ("step", first.times) if same_time else (("seed", "step"), stack_padded([o.times for o in outcomes]))
+    times = first.times if same_time else stack_padded([o.times for o in outcomes])
     names = ["loss", *shared["tests"]][: first.losses.shape[1]]
-    curves = xr.Dataset(
+    curves = Labelled(
         {
-            name: ((*axis, "step"), pick([o.losses[:, i] for o in outcomes]), LOSS.get(name))
+            name: Variable((*axis, "step"), pick([o.losses[:, i] for o in outcomes]), LOSS.get(name, {}))
             for i, name in enumerate(names)
         },
-        coords={
-            "step": ("step", np.arange(max(len(o.losses) for o in outcomes)), steps),
-            "time": (*times, about),
+        {
+            "step": Variable(("step",), np.arange(max(len(o.losses) for o in outcomes)), steps),
+            "time": Variable(("step",) if same_time else ("seed", "step"), times, about),
             **seeds,
         },
     )
     axes = experiment.model.axis_names()
     unnamed = lambda name: tuple(f"{name}_{i}" for i in range(np.ndim(first.initial[name])))
     recorded = lambda name: pick([np.stack([snapshot[name] for snapshot in o.snapshots]) for o in outcomes])
-    weights = xr.Dataset(
+    dims = lambda name: (*axis, "record", *axes.get(name, unnamed(name)))
+    weights = Labelled(
+        {name: Variable(dims(name), recorded(name), {"long_name": f"weights {name}"}) for name in first.initial},
         {
-            name: ((*axis, "record", *axes.get(name, unnamed(name))), recorded(name), {"long_name": f"weights {name}"})
-            for name in first.initial
-        },
-        coords={
-            "step": ((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes]), steps),
-            "time": ((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
+            "step": Variable((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes]), steps),
+            "time": Variable((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
             **seeds,
         },
     )
@@ -72,24 +70,23 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
     return Run(experiment, curves, weights, initial, summary, state, gather_moments(outcomes))
 
 
-def gather_moments(outcomes: list[Outcome]) -> xr.Dataset | None:
+def gather_moments(outcomes: list[Outcome]) -> Labelled | None:
     """The label moments of all seeds, stored once if the seeds share their data."""
     kept = [o.moments for o in outcomes if o.moments is not None]
     if not kept:
         return None
     if all(moments is kept[0] for moments in kept):
-        return moments_dataset(kept[:1]).isel(seed=0)
+        return moments_of(kept[:1]).pick("seed", 0)
     if len(kept) * kept[0].left.nbytes > MOST_MOMENTS:
         return None
-    return moments_dataset(kept).assign_coords(seed=[o.seed for o in outcomes])
+    return Labelled(moments_of(kept).data, {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})})
 
 
-def moments_dataset(moments: list[Moments]) -> xr.Dataset:
+def moments_of(moments: list[Moments]) -> Labelled:
     """Dense moments along a new axis `seed`."""
     dims = {"left": ("feature", "feature_"), "cross": ("output", "feature"), "power": ()}
-    return xr.Dataset(
-        {name: (("seed", *d), np.stack([np.asarray(getattr(m, name)) for m in moments])) for name, d in dims.items()}
-    )
+    stacked = lambda name: np.stack([np.asarray(getattr(m, name)) for m in moments])
+    return Labelled({name: Variable(("seed", *axes), stacked(name), {}) for name, axes in dims.items()}, {})
 
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 import json
 from pathlib import Path
-
-import xarray as xr
+from typing import TYPE_CHECKING
 
 from iclflow.errors import BadInput, DamagedStore
 from iclflow.experiment import Experiment
@@ -12,6 +11,9 @@ from iclflow.results.run import Run
 from iclflow.results.tensors import read_tensors
 from iclflow.results.writing import GROUPS, SCHEMA
 from iclflow.system.digest import file_digest
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["is_run", "load_run"]
 
@@ -59,9 +61,11 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
     return Run(Experiment.from_file(config, model), curves, weights, initial, summary, optimizer, moments)
 
 
-def open_group(store: Path, group: str) -> xr.Dataset | None:
+def open_group(store: Path, group: str) -> "xarray.Dataset | None":
     """One group of arrays, loaded into memory; `None` if there is no such group."""
     if not (store / group).is_dir():
         return None
-    with xr.open_zarr(store, group=group, consolidated=False, chunks=None) as dataset:
+    import xarray
+
+    with xarray.open_zarr(store, group=group, consolidated=False, chunks=None) as dataset:
         return dataset.load()

@@ -17,10 +17,10 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-import xarray as xr
+from jaxtyping import Int
 
 from iclflow.config import Task, Training
 from iclflow.config.record import Record
@@ -30,8 +30,12 @@ from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
+from iclflow.results.labelled import Labelled
 from iclflow.results.writing import save_run
 from iclflow.system.notebook import Line, card, chart, table
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["CURVES", "Run"]
 
@@ -46,18 +50,52 @@ class Run:
     def __init__(
         self,
         experiment: Experiment,
-        curves: xr.Dataset,
-        weights: xr.Dataset,
+        curves: "Labelled | xarray.Dataset",
+        weights: "Labelled | xarray.Dataset",
         initial_weights: Weights,
         summary: dict[str, Any],
         optimizer_state: dict[str, np.ndarray] | None = None,
-        moments: xr.Dataset | None = None,
+        moments: "Labelled | xarray.Dataset | None" = None,
         own: OwnData | None = None,
     ):
-        self.experiment, self.curves, self.weights = experiment, curves, weights
-        self.initial_weights, self.summary = initial_weights, summary
-        self.optimizer_state, self.moments = optimizer_state or {}, moments
+        self.experiment, self.initial_weights, self.summary = experiment, initial_weights, summary
+        self.groups: dict[str, Any] = {"curves": curves, "weights": weights, "moments": moments}
+        self.optimizer_state = optimizer_state or {}
         self.own = own  # the user's own sequences, if they are in memory
+
+    def dataset(self, group: str) -> Any:
+        """A group of arrays as a dataset, made when it is first asked for."""
+        if isinstance(self.groups[group], Labelled):
+            self.groups[group] = self.groups[group].dataset()
+        return self.groups[group]
+
+    @overload
+    def arrays(self, group: Literal["curves", "weights"]) -> Labelled: ...
+    @overload
+    def arrays(self, group: str) -> Labelled | None: ...
+    def arrays(self, group: str) -> Labelled | None:
+        """A group of arrays without xarray."""
+        kept = self.groups[group]
+        return kept if kept is None or isinstance(kept, Labelled) else Labelled.of(kept)
+
+    @property
+    def curves(self) -> "xarray.Dataset":
+        """The losses at every step, with the time t/tau."""
+        return self.dataset("curves")
+
+    @property
+    def weights(self) -> "xarray.Dataset":
+        """The weights at the recorded times."""
+        return self.dataset("weights")
+
+    @property
+    def moments(self) -> "xarray.Dataset | None":
+        """The label moments of the sample, or `None` on the population."""
+        return self.dataset("moments")
+
+    @moments.setter
+    def moments(self, moments: "Labelled | xarray.Dataset | None") -> None:
+        self.groups["moments"] = moments
 
     @property
     def task(self) -> Task:
@@ -80,12 +118,12 @@ class Run:
         return self.experiment.flat()
 
     @property
-    def loss(self) -> xr.DataArray:
+    def loss(self) -> "xarray.DataArray":
         """The training loss at every step."""
         return self.curves["loss"]
 
     @property
-    def time(self) -> xr.DataArray:
+    def time(self) -> "xarray.DataArray":
         """The time t/tau of every step."""
         return self.curves["time"]
 
@@ -116,13 +154,11 @@ class Run:
     @cached_property
     def final_weights(self) -> Weights:
         """The last weights of every seed; NaN after the end of a shorter seed is skipped."""
-        if "seed" not in self.weights.dims:
-            return {str(name): np.asarray(array[-1]) for name, array in self.weights.items()}
-        last = self.weights["time"].notnull().sum("record").values - 1
-        return {
-            str(name): np.stack([np.asarray(array[i, k]) for i, k in enumerate(last)])
-            for name, array in self.weights.items()
-        }
+        weights = self.arrays("weights")
+        if "seed" not in weights.sizes:
+            return {name: array[-1] for name, array in weights.values().items()}
+        last = last_records(weights)
+        return {name: np.stack([array[i, k] for i, k in enumerate(last)]) for name, array in weights.values().items()}
 
     def snapshots(self) -> Iterator[Weights]:
         """The weights of a run of one seed at every recorded time.
@@ -130,13 +166,14 @@ class Run:
         Returns:
             An iterator over dictionaries of arrays, one per record.
         """
-        arrays = {str(name): array.values for name, array in self.weights.items()}
-        return ({name: array[i] for name, array in arrays.items()} for i in range(self.weights.sizes["record"]))
+        weights = self.arrays("weights")
+        arrays = weights.values()
+        return ({name: array[i] for name, array in arrays.items()} for i in range(weights.sizes["record"]))
 
     @property
     def reduced(self) -> Reduced:
         """Value weights and key-query matrices of every head during training, with `record` as the first axis."""
-        return self.model.reduced({str(name): array.values for name, array in self.weights.items()}, self.task)
+        return self.model.reduced(self.arrays("weights").values(), self.task)
 
     def select(self, seed: int) -> "Run":
         """The run of a single seed.
@@ -152,13 +189,13 @@ class Run:
         """
         if seed not in self.seeds:
             raise BadInput(f"seed: {seed!r} must be one of {some(self.seeds)}, the seeds of this run")
-        if "seed" not in self.curves.dims:
+        curves, weights, moments = self.arrays("curves"), self.arrays("weights"), self.arrays("moments")
+        if "seed" not in curves.sizes:
             return self
         index = self.seeds.index(seed)
-        curves = self.curves.sel(seed=seed, drop=True)
-        weights = self.weights.sel(seed=seed, drop=True)
-        curves = curves.isel(step=np.flatnonzero(curves["time"].notnull().values))
-        weights = weights.isel(record=np.flatnonzero(weights["time"].notnull().values))
+        curves, weights = curves.pick("seed", index), weights.pick("seed", index)
+        curves = curves.take("step", np.flatnonzero(~np.isnan(curves["time"])))
+        weights = weights.take("record", np.flatnonzero(~np.isnan(weights["time"])))
         experiment = Experiment(
             task=self.task, model=self.model, data=self.experiment.data,
             training=self.training.replace(seed=seed, seeds=1),
@@ -167,9 +204,8 @@ class Run:
         summary = {**self.summary, **own, "seeds": [seed], "runs": [own]}
         initial = {name: array[index] for name, array in self.initial_weights.items()}
         state = {name: np.asarray(array[index]) for name, array in self.optimizer_state.items()}
-        moments = self.moments
-        if moments is not None and "seed" in moments.dims:
-            moments = moments.sel(seed=seed, drop=True)
+        if moments is not None and "seed" in moments.sizes:
+            moments = moments.pick("seed", index)
         return Run(experiment, curves, weights, initial, summary, state, moments, self.own)
 
     def first_and_last(self) -> "Run":
@@ -178,12 +214,12 @@ class Run:
         Returns:
             A run whose `weights` have two records.
         """
-        last = self.weights["time"].notnull().sum("record") - 1  # NaN follows the last record of shorter seeds
-        ends = xr.concat([xr.zeros_like(last), last], dim="record")
-        weights = self.weights.isel(record=ends)
+        weights = self.arrays("weights")
+        last = last_records(weights)
+        ends = weights.take("record", np.stack([np.zeros_like(last), last], axis=-1))
         return Run(
-            self.experiment, self.curves, weights, self.initial_weights, self.summary, self.optimizer_state,
-            self.moments, self.own,
+            self.experiment, self.groups["curves"], ends, self.initial_weights, self.summary, self.optimizer_state,
+            self.groups["moments"], self.own,
         )  # fmt: skip
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
@@ -208,7 +244,7 @@ class Run:
         Args:
             path: the file; an existing one is replaced.
         """
-        arrays = {str(name): np.asarray(array) for name, array in self.curves.variables.items()}
+        arrays = {name: variable.values for name, variable in self.arrays("curves").variables.items()}
         arrays |= {f"weights.{name}": array for name, array in self.initial_weights.items()}
         arrays |= {f"final_weights.{name}": array for name, array in self.final_weights.items()}
         np.savez(path, allow_pickle=False, config=json.dumps(self.config), **arrays)
@@ -263,6 +299,11 @@ class Run:
             ("weights", f"{shapes}, at {self.weights.sizes['record']} times"),
         ]
         return card("Run", chart(curves, clock), table(rows))
+
+
+def last_records(weights: Labelled) -> Int[np.ndarray, "*seeds"]:
+    """The last record of every seed; NaN follows that of a shorter one."""
+    return np.asarray((~np.isnan(weights["time"])).sum(axis=-1) - 1)
 
 
 def call_of(model: Model) -> str:

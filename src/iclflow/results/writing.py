@@ -35,12 +35,13 @@ def save_run(run: Any, path: Path, overwrite: bool) -> Path:
 
 
 def write_arrays(run: Any, where: Path) -> None:
-    """Write all arrays of a run, each dataset variable as one chunk."""
+    """Write all arrays of a run, each as one chunk."""
+    from iclflow.results.zarr_group import write_group
+
     for group in GROUPS:
-        dataset = getattr(run, group)
-        if dataset is not None:
-            one_chunk = {name: {"chunks": v.shape} for name, v in dataset.variables.items() if v.size and v.ndim}
-            dataset.to_zarr(where / "arrays.zarr", group=group, mode="a", consolidated=False, encoding=one_chunk)
+        arrays = run.arrays(group)
+        if arrays is not None:
+            write_group(where / "arrays.zarr", group, arrays)
     tensors = {f"weights.{name}": array for name, array in run.initial_weights.items()}
     tensors |= {f"final_weights.{name}": array for name, array in run.final_weights.items()}
     write_tensors(where / "weights.safetensors", tensors, {"model": run.config["model"]})

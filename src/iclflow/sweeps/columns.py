@@ -1,9 +1,10 @@
 """The names of what is kept of every run, in order."""
 
-__all__ = ["CURVES", "SCALARS", "columns"]
+__all__ = ["CURVES", "NUMBERED", "SCALARS", "columns"]
 
 CURVES = ("curve_step", "curve_time", "loss", "loss_icl", "loss_iwl")
 SCALARS = ("final_loss", "steps_done", "components", "drops")
+NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` is a method of xarray
 
 
 def columns(slots: int) -> list[str]:

@@ -23,13 +23,12 @@ import xarray as xr
 
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
-from iclflow.sweeps.columns import CURVES, SCALARS
+from iclflow.sweeps.columns import CURVES, NUMBERED, SCALARS
 from iclflow.sweeps.grid import Grid
 from iclflow.sweeps.store.protocol import Store, open_store
 
-__all__ = ["NUMBERED", "Sweep", "gather"]
+__all__ = ["Sweep", "gather"]
 
-NUMBERED = {"drop_times": "drop_number", "plateau_losses": "plateau_number"}  # `drop` is a method of xarray
 ERROR = "mean squared error per label"
 ABOUT = {  # long name and units
     "loss": ("training loss", ERROR),

@@ -2,13 +2,16 @@
 
 import difflib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from iclflow.errors import BadInput
-from iclflow.sweeps.results import Sweep
+
+if TYPE_CHECKING:
+    import xarray
+
+    import iclflow.sweeps.results
 
 __all__ = ["Family", "families", "narrowed", "pick_value"]
 
@@ -20,7 +23,7 @@ class Family:
     """The runs behind one line of a figure."""
 
     label: str
-    data: xr.Dataset
+    data: "xarray.Dataset"
 
     @property
     def runs(self) -> list[int]:
@@ -36,7 +39,7 @@ class Family:
         return values.reshape(-1, values.shape[-1])
 
 
-def pick_value(data: xr.Dataset, name: str, text: Any) -> Any:
+def pick_value(data: "xarray.Dataset", name: str, text: Any) -> Any:
     """The value of an axis that a user has given, as text or as the value itself."""
     values = data[name].values.tolist()
     if text in values:
@@ -53,7 +56,7 @@ def pick_value(data: xr.Dataset, name: str, text: Any) -> Any:
     raise BadInput(f"{name}: {text!r} must be one of {shown}")
 
 
-def narrowed(sweep: Sweep, where: dict[str, Any]) -> xr.Dataset:
+def narrowed(sweep: "iclflow.sweeps.results.Sweep", where: dict[str, Any]) -> "xarray.Dataset":
     """The part of the dataset at the given values of some axes."""
     data = sweep.data
     for name, value in where.items():
@@ -64,7 +67,7 @@ def narrowed(sweep: Sweep, where: dict[str, Any]) -> xr.Dataset:
     return data
 
 
-def check_axis(sweep: Sweep, name: str) -> None:
+def check_axis(sweep: "iclflow.sweeps.results.Sweep", name: str) -> None:
     names = sweep.grid.dimensions
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
@@ -72,7 +75,7 @@ def check_axis(sweep: Sweep, name: str) -> None:
         raise BadInput(f"{name}: is not an axis of this sweep; {hint}")
 
 
-def families(sweep: Sweep, where: dict[str, Any], keep: tuple[str, ...]) -> list[Family]:
+def families(sweep: "iclflow.sweeps.results.Sweep", where: dict[str, Any], keep: tuple[str, ...]) -> list[Family]:
     """One family for each value of the single axis that is neither in `where` nor in `keep`, nor the seed."""
     data = narrowed(sweep, where)
     free = [d for d in sweep.grid.dimensions if d in data.dims and d not in (*keep, "seed") and data.sizes[d] > 1]

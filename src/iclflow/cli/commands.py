@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from iclflow.errors import IclflowError
+from iclflow.system.garbage import searched_rarely
 
 __all__ = ["app", "main"]
 
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words = list(sys.argv[1:] if arguments is None else arguments)
         import_named_model(words)
         chosen = commands(listed=True) if words in ([], ["--help"], ["-h"]) else app
-        result = chosen(words, exit_on_error=False, print_error=False)
+        with searched_rarely():
+            result = chosen(words, exit_on_error=False, print_error=False)
         code = result if isinstance(result, int) else 0
     except CycloptsError as error:
         from iclflow.cli.flags import explain

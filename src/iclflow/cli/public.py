@@ -29,6 +29,7 @@ from iclflow.models import MLP, Merged, Model, Separate, Weights
 from iclflow.models.base import KNOWN
 from iclflow.models.parts import empty
 from iclflow.system.atomic import write_file
+from iclflow.system.garbage import searched_rarely
 
 if TYPE_CHECKING:
     import iclflow.engines.outcome
@@ -186,7 +187,8 @@ def main(arguments: list[str] | None = None) -> None:
         args = parser().parse_args(arguments)
         experiment = experiment_of(args)
         where = Path(file_name(args))
-        code = run_and_keep(experiment, args, where)
+        with searched_rarely():
+            code = run_and_keep(experiment, args, where)
     except IclflowError as error:
         print(f"train.py: {error}", file=sys.stderr)
         code = error.exit_code

@@ -17,7 +17,7 @@ from iclflow.data.moments import AnyScalar
 from iclflow.engines.optimizers import Rule
 from iclflow.engines.outcome import Outcome
 from iclflow.models import Weights
-from iclflow.system.compiled import compiled
+from iclflow.system.compiled import compiled, put
 from iclflow.system.thinning import even_places, log_places
 
 __all__ = ["Loss", "descend", "recording_steps"]
@@ -56,7 +56,7 @@ def advance(
         value, gradient = loss.loss_and_gradient(trained, batch)
         row = jnp.concatenate([jnp.asarray(value)[None], loss.test_losses(trained).astype(value.dtype)])
         trained, state = rule.step(trained, gradient, state, lr, decay, loss.mask)
-        return trained, state, kept.at[i].set(row)
+        return trained, state, put(kept, i, row)
 
     columns = 1 + len(loss.tests)
     dtype = jax.tree.leaves(trained)[0].dtype

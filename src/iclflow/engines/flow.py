@@ -24,7 +24,7 @@ from iclflow.engines.outcome import Outcome
 from iclflow.engines.rosenbrock import between, implicit_step
 from iclflow.engines.tsitouras import LIMIT, explicit_step
 from iclflow.models import Weights
-from iclflow.system.compiled import compiled
+from iclflow.system.compiled import compiled, put
 
 __all__ = ["flow"]
 
@@ -86,7 +86,7 @@ def burst(
         return (
             count + good, keep(now1, now), keep(y1, y), keep(f1, f), h * growth, rate,
             keep(jnp.where(change, run + 1, 0), run),
-            times.at[count].set(now1), states.at[count].set(y1), bends.at[count].set(bend),
+            put(times, count, now1), put(states, count, y1), put(bends, count, bend),
         )  # fmt: skip
 
     blank = jnp.zeros((BURST, *y.shape))

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from iclflow.engines.field import Field, State
 from iclflow.engines.tsitouras import padded
+from iclflow.system.compiled import put
 
 __all__ = ["between", "implicit_step"]
 
@@ -74,9 +75,9 @@ def implicit_step(
         stages = carry[0]
         moved, pulled = jnp.tensordot(weights[i], stages, 1)
         velocity = field.velocity(y + moved)
-        return stages.at[i + 1].set(solve(velocity + pulled / h)), y + moved, velocity
+        return put(stages, i + 1, solve(velocity + pulled / h)), y + moved, velocity
 
-    first = jnp.zeros((9, *y.shape)).at[0].set(solve(f))
+    first = put(jnp.zeros((9, *y.shape)), 0, solve(f))
     stages, end, velocity = jax.lax.fori_loop(0, 8, stage, (first, y, f))  # of the last round only the velocity counts
     return end, velocity, SHARE * stages[7], jnp.tensordot(np.array(BEND), stages[:8], 1)
 

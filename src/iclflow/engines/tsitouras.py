@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from iclflow.engines.field import Field, State
+from iclflow.system.compiled import put
 
 __all__ = ["LIMIT", "explicit_step", "padded"]
 
@@ -68,9 +69,9 @@ def explicit_step(
     def stage(i: Array, carry: tuple[Array, State, State]) -> tuple[Array, State, State]:
         stages, _, before = carry
         end = y + h * jnp.tensordot(jnp.asarray(padded(A, 7))[i], stages, 1)
-        return stages.at[i + 1].set(field.velocity(end)), before, end
+        return put(stages, i + 1, field.velocity(end)), before, end
 
-    first = jnp.zeros((7, *y.shape)).at[0].set(f)
+    first = put(jnp.zeros((7, *y.shape)), 0, f)
     stages, before, end = jax.lax.fori_loop(0, 6, stage, (first, y, y))
     error, *bend = h * jnp.tensordot(np.array([E, *BEND]), stages, 1)
     apart = jnp.linalg.norm(end - before)

@@ -1,1 +1,1 @@
-"""The machine: atomic writes, digests, locks, cores, memory, precision, progress, thinning, garbage. No science here."""
+"""The machine: atomic writes, digests, locks, cores, memory, precision, progress, thinning. No science here."""

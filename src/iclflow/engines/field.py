@@ -90,7 +90,7 @@ class Field:
         jacobian = jax.jacfwd(lambda flat: self.velocity(flat.reshape(y.shape)).ravel())(y.ravel())
         if self.loss.mask is not None:  # weights that do not move need no column either
             jacobian = jacobian * self.stack(self.loss.mask).ravel()
-        root = inverse_root(mu * jnp.eye(y.size) - jacobian)
+        root = inverse_root(mu * np.eye(y.size) - jacobian)
         return lambda r: (root.T @ (root @ r.ravel())).reshape(y.shape)
 
 
@@ -119,7 +119,7 @@ def inverse_root(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """$L^{-1}$ for $A = LL'$, by halves, so that nearly all of the work is products of matrices."""
     n = len(A)
     if n <= LEAF:
-        return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(A, symmetrize_input=False), jnp.eye(n), lower=True)
+        return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(A, symmetrize_input=False), np.eye(n), lower=True)
     k = n // 2
     upper = inverse_root(A[:k, :k])
     left = A[k:, :k] @ upper.T

@@ -220,12 +220,17 @@ def merged_steps(
     if not count < MOST_STEPS or lowest >= L.base:
         return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
     v, U = np.sqrt(alpha), np.sqrt(alpha) * L.cross / size
-    dv, dU, losses = 0.0, np.zeros_like(U), [L.loss(np.sqrt(alpha) * U / root)]
+    dv, dU = 0.0, np.zeros_like(U)
+    A = v * U / root
+    curve = L.curve(A)  # serves the loss, and the force of the next step
+    losses = [L.base - 2 * float((A * L.cross).sum()) + float((A * curve).sum())]
     while len(losses) < MOST_STEPS:
-        G = root * L.force(v * U / root)
-        dv, dU = beta * dv + step * float(np.sum(U * G)), beta * dU + step * v * G
+        G = root * (L.cross - curve)
+        dv, dU = beta * dv + step * float((U * G).sum()), beta * dU + step * v * G
         v, U = (1 - shrink) * v + dv, (1 - shrink) * U + dU
-        losses.append(L.loss(v * U / root))
+        A = v * U / root
+        curve = L.curve(A)
+        losses.append(L.base - 2 * float((A * L.cross).sum()) + float((A * curve).sum()))
         if not losses[-1] < DIVERGED * L.base:
             return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
         if abs(losses[-1] - lowest) < 1e-6 * (L.base - lowest) and len(losses) > count / 2:

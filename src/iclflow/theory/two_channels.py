@@ -34,6 +34,7 @@ __all__ = ["Layout", "Parts"]
 
 Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
+Vector = Float[np.ndarray, " n"]  # all heads, one after the other
 
 
 class Parts(NamedTuple):
@@ -172,7 +173,7 @@ class Layout:
             reach = (apart @ slopes).reshape(-1, wide)
             back = np.linalg.solve(np.eye(wide) + curved @ reach, curved)
 
-            def solve(right: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+            def solve(right: Vector) -> Vector:
                 alone = (apart @ right.reshape(heads, self.size, 1)).ravel()
                 return alone - reach @ (back @ alone)
 

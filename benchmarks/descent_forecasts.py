@@ -4,9 +4,9 @@
     python -m benchmarks.descent_forecasts --on sample --first 200 --count 40
 
 Every run is drawn from its number and the first one: dimension 2 to 5, contexts of 10 to 60. On the population: ranks 1
-and 2, spectra close and far, initial weights of 3e-3 to 3e-2 per entry, steps of .05 to .6 of the largest stable one. On
-a sample: 3,000 to 100,000 sequences, rank one, 1e-2 to 3e-2 per entry, learning rate .05 or .2, all blocks trained. A
-drop that the run was too short for is left out.
+and 2, spectra close and far, initial weights of 3e-3 to 3e-2 per entry, steps of .05 to .6 of the largest stable one.
+On a sample: 3,000 to 100,000 sequences, rank one, 1e-2 to 3e-2 per entry, learning rate .05 or .2, all blocks trained.
+A drop that the run was too short for is left out.
 """
 
 import argparse

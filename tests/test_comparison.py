@@ -8,6 +8,7 @@ import pytest
 import iclflow as icl
 from iclflow.comparison.comparing import Drop, crossing
 from iclflow.comparison.gains import gains
+from iclflow.comparison.lag import LARGE_LAG
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,21 @@ def test_every_direction_is_observed_once_at_weights_that_are_not_small():
     """At 3e-2 an entry one direction was once seen twice and another never."""
     found = icl.compare(icl.train(icl.Task(), icl.Separate(heads=5), init=3e-2, seed=0))
     assert sorted(drop.observed_direction for drop in found.drops) == [0, 1, 2, 3]
+
+
+def test_directions_are_observed_only_where_weights_were_recorded_on_both_sides():
+    """A run with two snapshots named the first direction at its third drop."""
+    run = icl.train(icl.Task(), icl.Separate(heads=5), init=1e-2, seed=0)
+    found = icl.compare(run.first_and_last())
+    assert [drop.observed_direction for drop in found.drops] == [None] * 4
+    assert [drop.observed_head for drop in found.drops] == [drop.predicted_head for drop in found.drops]
+
+
+def test_momentum_that_lags_by_more_than_its_theory_bears_is_not_called_reliable():
+    found = icl.predict(icl.Task(), icl.Separate(heads=5), init=2e-2, optimizer="momentum", lr=0.05)
+    assert not found.reliable
+    assert LARGE_LAG in found.notes
+    assert icl.predict(icl.Task(), icl.Separate(heads=5), init=1e-3, optimizer="momentum", lr=0.01).reliable
 
 
 @pytest.mark.parametrize("change", [{}, {"normalize": "none"}, {"out_dim": 2}, {"normalize": "tokens", "out_dim": 2}])

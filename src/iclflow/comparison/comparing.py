@@ -268,8 +268,10 @@ def carrying_head(run: Run, direction: int, when: float, number: int, prediction
         return None
     if np.sum(prediction.directions == direction) == 1:
         return int(np.argmax(head_shares(run.model, run.final_weights, run.task)[:, direction]))
-    first, last = around(run, when, number, prediction)
-    growth = head_shares(run.model, last, run.task) - head_shares(run.model, first, run.task)
+    sides = around(run, when, number, prediction)
+    if sides is None:
+        return None
+    growth = head_shares(run.model, sides[1], run.task) - head_shares(run.model, sides[0], run.task)
     return int(np.argmax(np.abs(growth).sum(axis=1)))
 
 
@@ -277,7 +279,10 @@ def grown_direction(run: Run, when: float, number: int, prediction: Prediction) 
     """The eigen-direction whose gain grew most across a drop, judged by the recorded weights on both sides of it."""
     if prediction.directions[number] < 0 or run.experiment.data is not None:
         return None
-    first, last = around(run, when, number, prediction)
+    sides = around(run, when, number, prediction)
+    if sides is None:
+        return None
+    first, last = sides
     if not run.model.linear:  # shares of heads are all that there is
         growth = head_shares(run.model, last, run.task) - head_shares(run.model, first, run.task)
         return int(np.argmax(growth[np.argmax(np.abs(growth).sum(axis=1))]))
@@ -285,14 +290,18 @@ def grown_direction(run: Run, when: float, number: int, prediction: Prediction) 
     return int(np.argmax(growth)) if growth.any() else None
 
 
-def around(run: Run, when: float, number: int, prediction: Prediction) -> tuple[Weights, Weights]:
-    """The recorded weights on the plateaus before and after a drop."""
+def around(run: Run, when: float, number: int, prediction: Prediction) -> tuple[Weights, Weights] | None:
+    """The recorded weights on the plateaus before and after a drop; `None` if there are none on one of them."""
     times = run.arrays("weights")["time"]
     drops = prediction.drop_times
-    before = (drops[number - 1] + when) / 2 if number else when / 2
-    after = (when + drops[number + 1]) / 2 if number + 1 < len(drops) else times[-1]
-    snapshots = list(run.snapshots())
+    begin = float(drops[number - 1]) if number else -np.inf
+    end = float(drops[number + 1]) if number + 1 < len(drops) else np.inf
+    before = (begin + when) / 2 if number else when / 2
+    after = (when + end) / 2 if number + 1 < len(drops) else times[-1]
     first, last = (int(np.argmin(np.abs(times - t))) for t in (before, after))
+    if not begin < times[first] < when < times[last] < end:
+        return None
+    snapshots = list(run.snapshots())
     return snapshots[first], snapshots[last]
 
 

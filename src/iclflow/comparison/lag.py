@@ -19,6 +19,7 @@ from iclflow.theory.separate import sample_modes
 __all__ = ["lagging_drop", "lagging_staircase", "unknown_values"]
 
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
+LARGE_LAG = "Steps lag behind the flow by a share of the time of drops that is not small; take a smaller lr."
 MOST_FOLLOWED = 300  # numbers in all heads up to which steps are followed through drops
 
 
@@ -89,9 +90,12 @@ def lagging_staircase(plain: Prediction, flow: Prediction, setting: Setting, ste
     share = np.maximum.accumulate(np.abs(late - knots)[1:] / late[1:]) * np.where(np.arange(comes) == 0, 1.0, LATER)
     doubt = np.minimum(share, DOUBTFUL) * late[1:]
     apart = np.stack([np.maximum(moved[:, 0] - doubt, 0.0), moved[:, 1] + doubt], axis=1)
+    sure = bool((share < DOUBTFUL).all())
     return flow.moved(
         late[1:],
         drop_intervals=apart,
+        reliable=flow.reliable and sure,
+        notes=flow.notes if sure else (*flow.notes, LARGE_LAG),
         levels=flow.levels[: comes + 1],
         never=tuple(int(i) for i in plain.directions[comes:]) if shrink > 0 else flow.never,
         loss=lambda t: np.maximum(flow.loss(back(np.asarray(t, dtype=float))), flow.levels[comes]),

@@ -9,7 +9,7 @@ import hand_built
 import iclflow as icl
 from commands import call
 from iclflow.theory.algorithm import plateau_matrix
-from iclflow.theory.depth import best_steps
+from iclflow.theory.depth import best_steps, lowest_loss
 
 TASK = icl.Task(dim=3, context=20, basis="identity")
 INVERSE = 1 / np.array(icl.data.spectrum.covariances(TASK).eigenvalues)
@@ -110,6 +110,21 @@ def test_a_run_goes_from_zero_to_two_steps_also_by_the_command_line(tmp_path, ca
     code, out, _ = call(capsys, "probe", tmp_path / "run")
     assert code == 0
     assert "2 of 2 layers act; the tokens stay as they are" in out
+
+
+def test_a_run_with_all_blocks_trained_ends_as_gd_plus_plus():
+    """The first layer shrinks the tokens as well, and the loss ends far below that of the best two plain steps."""
+    task, model = icl.Task(dim=2, context=20), icl.Separate(heads=2, layers=2)
+    how = {"init": 0.1, "seed": 1, "lr": 0.1, "steps": 14_000, "gram_samples": 1024, "records": 30}
+    run = icl.train(task, model, progress=False, **how)
+    found = icl.probe(run, shifts=False)
+    assert run.loss.values[-1] < lowest_loss(task, 2) / 5
+    assert (found.last.label, found.layers.acting, found.layers.gd_plus_plus) == ("gd++ 2 steps by layer", 2, True)
+    assert found.last.distance < 1e-3 < 0.3 < found.distances["gd 2 steps by layer"]
+    assert (found.layers.token_power[0] < 0.4).all()
+    names = [verdict.algorithm for verdict in found.verdicts]
+    assert names.index("zero") < names.index("pcr") < names.index("gd")
+    assert "2 of 2 layers act; the tokens move between the steps (GD++)" in str(found)
 
 
 BAD = [

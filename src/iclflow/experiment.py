@@ -19,7 +19,7 @@ from iclflow.errors import BadInput
 from iclflow.models import Model, Separate
 from iclflow.models.base import KNOWN, Unknown, model_named, shape_complaints
 
-__all__ = ["Experiment"]
+__all__ = ["Experiment", "parts_by_name"]
 
 
 class Experiment(Record):
@@ -68,22 +68,7 @@ class Experiment(Record):
             settings: values by name; `None` counts as not given.
             model: the class of the model, where its name alone would not be enough to find it.
         """
-        settings = {name: value for name, value in settings.items() if value is not None}
-        kind = settings.pop("model", Separate.kind)
-        record = model_named(kind) if model is None else model
-        data = settings.pop("data", None)
-        kinds = (Task, record, Training)
-        known = {name: k for k in kinds for name in k.model_fields}
-        parts: dict[type[Record], dict[str, Any]] = {k: {} for k in kinds}
-        for name, value in settings.items():
-            if name in known:
-                parts[known[name]][name] = value
-            elif any(name in other.model_fields for other in KNOWN.values()):
-                raise BadInput(f"{name}: does not apply to model {kind!r}")
-            else:
-                raise BadInput(unknown(name, ("model", "data", *known)))
-        task, training = Task(**parts[Task]), Training(**parts[Training])
-        return cls(task=task, model=record(**parts[record]), training=training, data=data)
+        return cls(**parts_by_name(settings, model))
 
     @classmethod
     def from_file(cls, settings: dict[str, Any], model: type[Model] | None = None) -> "Experiment":
@@ -95,6 +80,26 @@ class Experiment(Record):
         own = {name: value for name, value in settings.items() if name not in others}
         rest = cls.from_flat({name: value for name, value in settings.items() if name in others - {"model"}})
         return rest.replace(model=Unknown(name=kind, settings=own))
+
+
+def parts_by_name(settings: dict[str, Any], model: type[Model] | None = None) -> dict[str, Any]:
+    """Task, model, training and data from flat settings, each checked alone."""
+    settings = {name: value for name, value in settings.items() if value is not None}
+    kind = settings.pop("model", Separate.kind)
+    record = model_named(kind) if model is None else model
+    data = settings.pop("data", None)
+    kinds = (Task, record, Training)
+    known = {name: k for k in kinds for name in k.model_fields}
+    parts: dict[type[Record], dict[str, Any]] = {k: {} for k in kinds}
+    for name, value in settings.items():
+        if name in known:
+            parts[known[name]][name] = value
+        elif any(name in other.model_fields for other in KNOWN.values()):
+            raise BadInput(f"{name}: does not apply to model {kind!r}")
+        else:
+            raise BadInput(unknown(name, ("model", "data", *known)))
+    task, training = Task(**parts[Task]), Training(**parts[Training])
+    return {"task": task, "model": record(**parts[record]), "training": training, "data": data}
 
 
 def model_complaints(experiment: Experiment) -> Iterator[str]:

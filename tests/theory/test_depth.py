@@ -143,6 +143,15 @@ def test_the_command_prints_the_ladder_of_looped_and_separate_layers_without_gap
         assert found["minimum"] < 0.5 * plateau_losses(TASK)[-1]
 
 
+@pytest.mark.parametrize("flags", ["--model merged", "--rank 2", "--label-noise 0.1", "--out-dim 2"])
+@pytest.mark.parametrize("more", ["", "--init 0.1"])
+def test_the_command_refuses_by_name_what_theory_does_not_know(flags, more, capsys):
+    code, out, err = call(capsys, "theory", "--dim", 2, "--layers", 2, *flags.split(), *more.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("iclflow: model: ")
+    assert "2 layers has no theory of its loss curve" in err
+
+
 def test_a_ladder_stays_in_order_where_heads_leave_at_once():
     """Three layers of four heads each: two take the same direction before either feels the other."""
     source = depth.contexts(TASK, 64)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import iclflow as icl
-from iclflow.claims.depth_runs import Walked, held, small, to_the_end, to_the_second_drop
+from iclflow.claims.depth_runs import Walked, held, layer_matrices, small, to_the_end, to_the_second_drop
 from iclflow.claims.registry import claim, shifted
 from iclflow.data.grams import balanced_grams, gram_and_query
 from iclflow.data.sequences import Law, sample
@@ -70,9 +70,9 @@ def layers_are_steps_of_gradient_descent(sabotage: bool = False, offset: int = 0
     "depth-relearning",
     "White directions that one layer holds are learned again by an empty layer with the drive M_3/(1+x)^2 - 1.",
     source="beyond the paper",
-    quantity="relative distance of the gram engine's gradient from the closed form, mean over directions",
+    quantity="largest relative distance, of 4 draws of contexts, of the gram engine's gradient from the closed form",
     bound=0.01,
-    seeds="0",
+    seeds="0 to 3",
 )
 def white_directions_are_learned_again(sabotage: bool = False, offset: int = 0) -> float:
     dim, context = WHITE.dim, WHITE.context
@@ -82,11 +82,14 @@ def white_directions_are_learned_again(sabotage: bool = False, offset: int = 0) 
     weights["value"][:, :, dim, dim] = 1.0
     weights["key"][0, :, 0, :dim] = strength * np.eye(dim)
     weights["query"][:, :, 0, :dim] = np.eye(dim)  # the keys of the second layer are zero: it is empty
-    grams = balanced_grams(Law.of(task), 65536, (offset,), equal_lengths=True)
-    loss = GramLoss(weights, jnp.asarray(grams), (), None, model, model.compiled_for(task))
-    slope = loss.loss_and_gradient({name: jnp.asarray(array) for name, array in weights.items()})[1]
-    drive = -0.5 * np.trace(np.asarray(slope["key"])[1, :, 0, :dim]) / dim
-    return abs(drive * dim**2 / white_drive(dim, context + 1 if sabotage else context) - 1)
+    closed_form, gaps = white_drive(dim, context + 1 if sabotage else context), []
+    for seed in range(offset, offset + 4):
+        grams = balanced_grams(Law.of(task), 65536, (seed,), equal_lengths=True)
+        loss = GramLoss(weights, jnp.asarray(grams), (), None, model, model.compiled_for(task))
+        slope = loss.loss_and_gradient({name: jnp.asarray(array) for name, array in weights.items()})[1]
+        drive = -0.5 * np.trace(np.asarray(slope["key"])[1, :, 0, :dim]) / dim  # mean over directions
+        gaps.append(abs(drive * dim**2 / closed_form - 1))
+    return float(max(gaps))
 
 
 RACE = "Two layers of three heads, D = 2, N = 31, initial entries of size .005, label blocks trained by descent"
@@ -126,23 +129,23 @@ def the_first_drops_come_in_time(sabotage: bool = False, offset: int = 0) -> flo
 
 @claim(
     "depth-levels",
-    f"{RACE}: plateaus of both staircases that last as long as all before them have the levels of the ladder, in four"
-    " of five runs without a near tie.",
+    f"{RACE}: plateaus of both staircases that last half as long as all before them have the levels of the ladder,"
+    " within 1 %, in runs without a near tie.",
     source="beyond the paper",
-    quantity="relative distance of a level that one run of 5 exceeds",
-    bound=0.01,
-    seeds="0 to 4",
+    quantity="share of the plateaus of 16 runs whose level is off by more than 1 %",
+    bound=0.25,
+    seeds="0 to 15",
 )
 def plateaus_have_the_levels_of_the_ladder(sabotage: bool = False, offset: int = 0) -> float:
-    worst = []
+    off = []
     for w in clear(to_the_end(offset)):
         levels = (longer(w, 2.0) if sabotage else w.forecast).levels[1:]
         late = w.seen[:-1] + 0.8 * np.diff(w.seen)
         count = min(len(levels), len(late))
-        lasts = (w.seen[1:] > 2 * w.seen[:-1])[:count]
+        lasts = (w.seen[1:] > 1.5 * w.seen[:-1])[:count]
         waiting = np.interp(late, w.run.time.values, w.run.loss.values)[:count]
-        worst.append(np.max(np.abs(waiting / levels[:count] - 1)[lasts], initial=0.0))
-    return float(np.sort(worst)[-2])
+        off += (np.abs(waiting / levels[:count] - 1)[lasts] > 0.01).tolist()
+    return float(np.mean(off))
 
 
 @claim(
@@ -150,9 +153,9 @@ def plateaus_have_the_levels_of_the_ladder(sabotage: bool = False, offset: int =
     f"{RACE}: the wait for the first drop of the second staircase is that of the relearning drive from moments of the"
     " contexts.",
     source="beyond the paper",
-    quantity="relative error of the wait, median of 5 runs without a near tie",
-    bound=0.1,
-    seeds="0 to 4",
+    quantity="relative error of the wait, median of 16 runs less those with a near tie",
+    bound=0.07,
+    seeds="0 to 15",
 )
 def the_second_staircase_waits_for_the_relearning_drive(sabotage: bool = False, offset: int = 0) -> float:
     errors = []
@@ -160,30 +163,38 @@ def the_second_staircase_waits_for_the_relearning_drive(sabotage: bool = False, 
         dim = w.run.task.dim
         predicted = (longer(w, 1.5, dim + 1) if sabotage else w.forecast).drop_times
         errors.append(abs((w.seen[dim] - w.seen[dim - 1]) / (predicted[dim] - predicted[dim - 1]) - 1))
-    return float(np.nanmedian(errors))
+    return float(np.median(np.nan_to_num(errors, nan=np.inf)))  # a drop that has not come is infinitely late
 
 
 @claim(
     "depth-end",
-    f"{RACE}: the end of a run is two steps of gradient descent by the probe, close to the best two steps of theory.",
+    f"{RACE}: a run in which both layers hold both directions is two steps of gradient descent by the probe, and its"
+    " loss is that with which the forecast ends.",
     source="beyond the paper",
-    quantity="largest distance to the best two steps, of the zero loss; 1 where the probe gives another name",
-    bound=0.002,
-    seeds="0 to 4",
+    quantity="number of 16 runs with another name, or with a loss more than 1 % from the forecast's",
+    bound=1,
+    seeds="0 to 15",
 )
 def the_end_is_gradient_descent_by_the_probe(sabotage: bool = False, offset: int = 0) -> float:
-    distances = []
+    wrong = 0
     for w in to_the_end(offset):
-        if np.isnan(w.seen).any():  # not at its end yet
+        if not at_its_end(w):
             continue
         weights = {name: np.array(array) for name, array in w.run.final_weights.items()}
         if sabotage:
             weights["value"][1] = 0.0  # the second layer is taken away
         found = icl.probe(weights, w.run.task, shifts=False)
         assert not isinstance(found, list)
-        two_steps = found.algorithm == "gd" and found.last.label in ("gd 2 steps by layer", "gd 2 steps best")
-        distances.append(found.distances["gd 2 steps best"] if two_steps else 1.0)
-    return float(max(distances))
+        named = found.algorithm == "gd" and found.last.label in ("gd 2 steps by layer", "gd 2 steps best")
+        wrong += int(not named or abs(w.run.loss.values[-1] / w.forecast.levels[-1] - 1) > 0.01)
+    return float(wrong)
+
+
+def at_its_end(w: Walked) -> bool:
+    """Whether every layer holds every direction, and the loss hardly moves any more."""
+    share = np.einsum("laa->la", layer_matrices(w.run.final_weights, w.run.task)) * covariances(w.run.task).eigenvalues
+    loss, time = w.run.loss.values, w.run.time.values
+    return bool(share.min() > 0.25 and loss[-1] > 0.999 * np.interp(0.95 * time[-1], time, loss))
 
 
 def clear(runs: tuple[Walked, ...]) -> list[Walked]:

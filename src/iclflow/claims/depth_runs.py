@@ -17,11 +17,11 @@ from iclflow.results.run import Run
 from iclflow.theory.depth import Contexts, Ladder, ladder
 from iclflow.training.plan import Plan
 
-__all__ = ["INIT", "MODEL", "TASK", "Walked", "held", "small", "to_the_end", "to_the_second_drop"]
+__all__ = ["INIT", "MODEL", "TASK", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
 
 TASK, MODEL, INIT = icl.Task(dim=2, context=31), icl.Separate(heads=3, layers=2), 5e-3
-SHORT, LONG = 20, 5  # seeds
-LONGEST = 6e4  # t/tau: runs end here at the latest
+SHORT, LONG = 20, 16  # seeds
+LONGEST = 3e4  # t/tau: runs end here at the latest
 GRAMS = 256
 
 
@@ -52,6 +52,11 @@ def small(weights: Weights, task: icl.Task) -> tuple[np.ndarray, np.ndarray, np.
     dim, basis = task.dim, covariances(task).basis
     key, query = (weights[name][..., 0, :dim] @ basis for name in ("key", "query"))
     return weights["value"][..., dim, dim], key, query
+
+
+def layer_matrices(weights: Weights, task: icl.Task) -> Float[np.ndarray, "L D D"]:
+    """The matrix of every layer, the sum of its heads, in the eigenbasis of the tokens."""
+    return np.einsum("lh,lha,lhb->lab", *small(weights, task))
 
 
 def held(weights: Weights, task: icl.Task) -> set[tuple[int, int, int]]:

@@ -11,8 +11,8 @@ from iclflow.cli.flags import Flags, given
 from iclflow.cli.parameters import CONFIG, switch
 from iclflow.config import Training
 from iclflow.data.spectrum import covariances
-from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
+from iclflow.errors import BadInput, NoTheory
+from iclflow.experiment import Experiment, parts_by_name
 
 if TYPE_CHECKING:
     from iclflow.theory.landscape import Directions, Landscape
@@ -44,11 +44,22 @@ def theory(
         laws = scaling_numbers(Experiment.from_flat(settings))
         print(json_text.dumps(laws, indent=1) if json else scaling_table(laws))
         return 0
+    refuse_without_theory(settings)
     if decay > 0 and "init" not in settings:
         raise BadInput(f"weight_decay: {decay} needs init, without which there is nothing to decay")
     results = numbers(Experiment.from_flat(settings), "init" in settings, decay)
     print(json_text.dumps(results, indent=1) if json else table(results))
     return 0
+
+
+def refuse_without_theory(settings: dict[str, Any]) -> None:
+    """Refuse a model of which theory knows neither curve nor levels, before training is asked how long it takes."""
+    parts = parts_by_name(settings)
+    task, model = parts["task"], parts["model"]
+    if model.theory(task) is None and model.linear_twin() is None and not any(model.complaints(task)):
+        from iclflow.comparison.prediction import no_theory
+
+        raise NoTheory(no_theory(task, model))
 
 
 def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from iclflow.theory.minibatches import Draws
 from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.units import to_paper_weights
 
-__all__ = ["Prediction", "last_drop_time", "predict"]
+__all__ = ["Prediction", "last_drop_time", "no_theory", "predict"]
 
 
 def predict(

@@ -13,6 +13,8 @@ many steps of preconditioned gradient descent in context as there are layers, sh
 would be.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -33,7 +35,7 @@ SOURCE = "beyond the paper"
 TASK, FAST_TASK = icl.Task(dim=2, context=20), icl.Task(dim=1, context=20)
 LAYERS, HEADS, INIT, CONTEXTS, SEED = (1, 2, 3), 2, 1e-2, 512, 6
 WIDTHS = (3.4, 1.8, 0.8)  # of the lines of the first, second and third layer
-DROPS = {"color": GREY, "lw": 0.8, "ls": ":"}
+DROPS: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": ":"}
 
 
 def draw(fast: bool = False) -> Drawn:

@@ -16,11 +16,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.claims.depth_runs import small
-from iclflow.comparison.gains import paper_heads
+from iclflow.claims.depth_runs import layer_matrices, small
 from iclflow.data.spectrum import covariances
 from iclflow.figures.style import WIDTH, letters, styled
-from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.paper.beyond.depth_context import crossings, rate
 from iclflow.paper.drawn import Drawn, Gap
@@ -45,7 +43,7 @@ def draw(fast: bool = False) -> Drawn:
     seen = np.array([*crossings(run, forecast.levels), run.time.values[-1]])
     late = seen[:-1] + LATE * np.diff(seen)
     kept, snapshots = run.weights["time"].values, list(run.snapshots())
-    found = [relative(layer_matrices(model, snapshots[int(np.argmin(np.abs(kept - t)))], task), task) for t in late]
+    found = [relative(layer_matrices(snapshots[int(np.argmin(np.abs(kept - t)))], task), task) for t in late]
     expected = [relative(rung.matrices, task) for rung in forecast.rungs]
     columns = list(zip(late, forecast.levels[1:], found, expected, strict=True))
     with styled():
@@ -78,13 +76,6 @@ def draw(fast: bool = False) -> Drawn:
         Gap("largest distance of a layer's share from the forecast's, over all maps", float(apart.max())),
     )
     return Drawn(figure, {"shares": table}, gaps, {"two layers": run.experiment})
-
-
-def layer_matrices(model: Model, weights: Weights, task: icl.Task) -> Float[np.ndarray, "L D D"]:
-    """The matrix of every layer, in the principal axes of the tokens."""
-    basis = covariances(task).basis
-    heads = paper_heads(model, weights, task).reshape(len(weights["value"]), -1, task.dim, task.dim)
-    return basis.T @ heads.sum(axis=1) @ basis
 
 
 def relative(matrices: Float[np.ndarray, "L D D"], task: icl.Task) -> Float[np.ndarray, "L D D"]:

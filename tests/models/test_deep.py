@@ -10,6 +10,7 @@ from iclflow.cli import main
 from iclflow.data.grams import balanced_grams, fresh_grams, gram_and_query
 from iclflow.data.sequences import Law, fresh, sample
 from iclflow.data.spectrum import covariances
+from iclflow.engines.gram_loss import GramLoss
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import deep
@@ -55,6 +56,18 @@ def test_gram_and_tokens_agree_on_minibatches_tests_and_other_precision(descent)
         assert np.abs(gram.curves[name] - tokens.curves[name]).max() <= 1e-12
     single = icl.train(TASK, MODEL, dtype="float32", **DESCENT)
     assert 0 < np.abs(single.loss - descent.select(0).loss).max() <= 1e-5
+
+
+def test_memory_of_a_step_does_not_grow_with_the_number_of_gram_matrices():
+    """Beyond the matrices themselves, also where their number is no multiple of a chunk."""
+    weights = initial_weights(MODEL, TASK, "entry", 0.3, 0, covariances(TASK))
+
+    def working_memory(count):
+        grams = jax.ShapeDtypeStruct((count, 3, 4), jnp.float64)
+        loss = lambda trained, grams: GramLoss(weights, grams, (), None, MODEL, TASK).loss_and_gradient(trained)
+        return jax.jit(loss).lower(weights, grams).compile().memory_analysis().temp_size_in_bytes
+
+    assert working_memory(200_001) < 1.1 * working_memory(4096)
 
 
 def test_seeds_files_and_resume_keep_the_layer_axis(descent, tmp_path):

@@ -84,9 +84,9 @@ def over_chunks(
     if chunks == 1:
         total = function(trained, grams)
     else:
-        rows = jnp.reshape(grams[: chunks * size], (chunks, size, *grams.shape[1:]))
+        rows = lambda number: jax.lax.dynamic_slice_in_dim(grams, number * size, size)  # `grams[..]` copies them
         zeros = lambda one: jnp.zeros(one.shape, one.dtype)
-        start = jax.tree.map(zeros, jax.eval_shape(function, trained, rows[0])) if total is None else total
-        add = lambda sums, chunk: (jax.tree.map(jnp.add, sums, function(trained, chunk)), None)
-        total = jax.lax.scan(add, start, rows)[0]
+        start = jax.tree.map(zeros, jax.eval_shape(function, trained, grams[:size])) if total is None else total
+        add = lambda sums, number: (jax.tree.map(jnp.add, sums, function(trained, rows(number))), None)
+        total = jax.lax.scan(add, start, jnp.arange(chunks))[0]
     return jax.tree.map(lambda sums: sums / count, total)

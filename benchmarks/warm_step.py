@@ -46,7 +46,7 @@ def prepare(what: Experiment) -> Ready:
 def seconds_per_step(ready: Ready, count: int, repeats: int) -> float:
     """The smallest of `repeats` calls of `count` steps, after one that compiles."""
     rule = Rule("sgd")
-    state = rule.transformation.init(ready.part)
+    state = rule.initial_state(ready.part)
 
     def call() -> Any:
         return advance(ready.loss, rule, ready.part, state, ready.lr, None, jnp.asarray(count), None)

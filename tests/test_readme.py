@@ -97,3 +97,10 @@ def test_the_benchmarks_fit_the_package(path, monkeypatch):
     """What they import from it is there."""
     monkeypatch.syspath_prepend(ROOT)
     import_module(f"benchmarks.{path.stem}")
+
+
+def test_the_benchmark_of_depth_measures_every_size(monkeypatch, quiet):
+    monkeypatch.syspath_prepend(ROOT)
+    rows = import_module("benchmarks.depth").on_gram_matrices(quick=True)
+    assert [row.what for row in rows[:5]] == ["N = 8", "N = 32", "layers 4", "layers 6", "tokens, N = 32"]
+    assert all(row.value > 0 for row in rows[:5])

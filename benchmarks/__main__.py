@@ -24,6 +24,7 @@ from benchmarks import (
     start_up,
 )
 from benchmarks.table import as_json, print_rows, say, seconds
+from iclflow.system.precision import double_precision
 from iclflow.versions import versions
 
 PARTS = {
@@ -77,7 +78,8 @@ def main() -> None:
     results = {}
     for part in chosen.parts:
         title, measure = PARTS[part]
-        rows = measure(chosen.quick)
+        with double_precision():
+            rows = measure(chosen.quick)
         if chosen.quick:
             rows = [replace(row, met=None) for row in rows]
         print_rows(title, rows)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import iclflow as icl
 from benchmarks.settings import Published
 from benchmarks.timing import first_call, smallest
 from iclflow.config import Training
@@ -32,7 +31,6 @@ def experiment(run: Published, **changes: Any) -> Experiment:
 
 def prepare(what: Experiment) -> Ready:
     """Draw the sample, and take its moments where the engine needs them."""
-    icl.train  # noqa: B018  (switches JAX to float64)
     plan, seed = Plan(what), what.training.seed
     weights = plan.initial(seed)
     blocks = plan.blocks(weights)

@@ -187,10 +187,12 @@ def test_what_the_controls_say_is_answered_with_theory(client):
 
 
 def test_ctrl_c_stops_at_once_even_while_shapes_are_being_compiled():
-    line = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--no-browser"]
-    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    script = (  # a job in the background ignores Ctrl-C until it is told to hear it
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from iclflow.cli import main; main(['explore', '--port', '0', '--no-browser'])"
+    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(line, preexec_fn=heard, **pipes) as server:
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as server:
         try:
             server.stdout.readline()
             time.sleep(1.5)

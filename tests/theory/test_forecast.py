@@ -5,7 +5,7 @@ import pytest
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one, crossing
-from iclflow.comparison.intervals import FAR_OFF, FEW_TASKS, NOT_SMALL, SWAPPED, VECTOR_BLOCKS, parts_of
+from iclflow.comparison.intervals import FAR_OFF, FEW_TASKS, HALFWAY, NOT_SMALL, SWAPPED, VECTOR_BLOCKS, parts_of
 from iclflow.comparison.sample import sample_landscape
 from iclflow.data.population import population_moments
 from iclflow.data.sequences import sample
@@ -107,6 +107,17 @@ def test_without_vector_blocks_the_two_channels_are_the_reduced_flow():
     moved = layout.split(layout.velocity(rows, L.force(layout.matrix(rows))))
     for ours, theirs in zip(moved, vector_field(L, v, K, Q), strict=False):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_a_head_that_rests_with_a_direction_held_in_part_is_told_and_not_called_reliable():
+    """Two outputs with vector blocks: the loss rests at .771, between the levels 1 and .544."""
+    task, model = icl.Task(dim=3, context=31, out_dim=2), icl.Separate(heads=4)
+    found = icl.predict(task, model, init=1e-4 * np.sqrt(20), init_law="public", seed=949748)
+    assert (np.diff(found.levels) < 0).all()
+    assert len(found.drop_times) == 3
+    assert HALFWAY in found.notes
+    assert not found.reliable
+    assert HALFWAY not in icl.predict(task, model, init=1e-4 * np.sqrt(20), init_law="public", seed=949749).notes
 
 
 @pytest.mark.parametrize("init", [1e-2, 1e-3])

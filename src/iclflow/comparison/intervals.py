@@ -62,6 +62,10 @@ SWAPPED = (
     "Beyond one output and rank one, leading order does not say whether a head with vector blocks can learn further"
     " directions; train the model to see its drops."
 )
+HALFWAY = (
+    "On its way a head rests for long with a direction that it holds in part, as vector blocks allow with several"
+    " outputs; how long is not derived, and later drops depend on it."
+)
 LOST = "The equations could not be followed to the end; train the model to see its drops."
 TOO_LARGE = "The model is too large to follow the equations through drops; times are those of small initial weights."
 FEW_TASKS = (
@@ -107,6 +111,7 @@ def staircase_prediction(task: Task, model: Model, weights: Weights, sample: Sam
         NOT_SMALL: abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1]),
         VECTOR_BLOCKS: fine.leading_order and not unsettled,
         SWAPPED: unsettled,
+        HALFWAY: fine.halfway,
         SAMPLE: asymmetry > 0.01,
         TIED: bool((own > DOUBTFUL / 5).any()),
     }
@@ -117,7 +122,7 @@ def staircase_prediction(task: Task, model: Model, weights: Weights, sample: Sam
         directions=fine.directions,
         loss=fine.loss,
         values=fine.values,
-        reliable=bool((half <= DOUBTFUL).all()) and not unsettled,
+        reliable=bool((half <= DOUBTFUL).all()) and not unsettled and not fine.halfway,
         notes=tuple(note for note, holds in reasons.items() if holds),
         drop_intervals=interval(times, half),
         head_shares=shares(fine, coarse),

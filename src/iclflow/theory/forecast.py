@@ -43,6 +43,7 @@ AT_REST = 0.2  # times x: the relative velocity at which grown heads count as at
 UNSTABLE = 1e-2  # of drive times weight: growth rates below count as none
 MOST_STEPS = 4000  # of the stiff solver in one drop
 MOST_STAGES = 200
+HALFWAY = 0.01  # of the loss at zero: a resting place farther from every level holds a direction in part
 LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
 SHORTEST = 1e-10  # of the time scale of the heads in a drop
 MOST_FEATURES = 1000  # of all blocks, up to which they are followed through drops
@@ -81,6 +82,7 @@ class Forecast:
     held: Float[np.ndarray, " m"]  # the share of it that this head holds
     directions: Int[np.ndarray, " m"]  # index in `Directions`, or the number of directions learned before
     leading_order: bool = False  # vector blocks are there, but only their two channels were followed
+    halfway: bool = False  # heads rest on the way in a state that holds a direction in part
 
     def loss(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The loss at any times, interpolated with its slope [`forecast`].
@@ -430,11 +432,13 @@ def named(d: Directions) -> bool:
 def summarize(course: Course, d: Directions | None) -> Forecast:
     """Curves and drops of a course that has come to its end."""
     time, loss, slope, value, _ = (np.array(column) for column in zip(*course.records, strict=True))
-    levels, drops = [float(course.landscape.base)], []
+    levels, drops, halfway = [float(course.landscape.base)], [], False
     for before, after in zip(course.rests, course.rests[1:], strict=False):
         for level, direction, key, query in steps(course, d, before, after):
             middle = (levels[-1] + level) / 2
             when = crossing(time[before.record :], loss[before.record :], slope[before.record :], middle)
+            if level >= levels[-1]:  # what was held in part has moved on
+                continue
             held = np.einsum("d,hde,e->h", key, course.layout.matrices(after.rows), query)
             head = int(np.argmax(held))
             if when is None or when <= 0:  # it was learned before training began
@@ -442,11 +446,12 @@ def summarize(course: Course, d: Directions | None) -> Forecast:
                 continue
             levels.append(level)
             drops.append((when, head, float(np.clip(held[head] / held.sum(), 0, 1)), direction))
+        halfway |= bool(abs(loss[after.record] - levels[-1]) > HALFWAY * levels[0])
     times, heads, shares, directions = zip(*drops, strict=True) if drops else ((), (), (), ())
     return Forecast(
         time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
         np.array(shares, dtype=float), np.array(directions, dtype=int),
-        leading_order=course.layout.channels > 0 and course.blocks is None,
+        leading_order=course.layout.channels > 0 and course.blocks is None, halfway=halfway,
     )  # fmt: skip
 
 

@@ -129,6 +129,7 @@ def test_intervals_surround_the_times_and_are_wider_on_the_second_staircase():
     half = high / prediction.drop_times - 1
     assert half[:2].max() < 0.06 < half[2:].min()
     assert prediction.reliable == bool((half <= 0.25).all())
+    assert not icl.predict(TASK, icl.Separate(heads=2, layers=3), init=1e-2, seed=6).reliable
 
 
 def test_the_command_prints_the_ladder_of_looped_and_separate_layers_without_gaps(capsys):

@@ -216,6 +216,9 @@ def depth_prediction(task: Task, model: Model, weights: Weights, sample: SampleL
         notes.append("two heads nearly tie for a direction; the drops behind it can be off by ten per cent or more")
     if not stairs.close and (half > DOUBTFUL).any():
         notes.append("the wait for a drop depends on small differences between contexts, so that its interval is wide")
+    many = settings["layers"] > 2 and not looped and task.dim > 1
+    if many:
+        notes.append("with three or more layers the later drops can come at other times, outside their intervals")
     if looped:
         notes.append("looped layers: drives and levels are exact, the course of a drop between them is approximate")
     return Prediction(
@@ -225,7 +228,7 @@ def depth_prediction(task: Task, model: Model, weights: Weights, sample: SampleL
         np.array([rung.direction for rung in stairs.rungs], dtype=int),
         stairs.loss,
         values=lambda times: np.full((len(times), len(heads.value)), np.nan),
-        reliable=not stairs.close and bool((half <= DOUBTFUL).all()),
+        reliable=not stairs.close and not many and bool((half <= DOUBTFUL).all()),
         notes=tuple(notes),
         drop_intervals=interval(stairs.drop_times, half),
     )

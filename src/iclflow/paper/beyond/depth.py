@@ -1,16 +1,16 @@
 r"""With more layers there is a second staircase.
 
 Separate key and query of rank one in one, two and three layers, gradient flow on the population with the label blocks
-trained, from the first seed for which the forecast calls itself reliable at every depth. (a) The loss, with the
+trained, from the first seed whose forecast intervals are narrower than a quarter at every depth. (a) The loss, with the
 forecast from the initial weights alone (dashed) and its plateaus (dotted). Every layer races for the same directions,
 so the first drops are those of one layer, scattered over all of them. Then, far below the lowest loss of one layer,
 come further drops, one for every direction and further layer: layers learn directions that others hold already, with
 drives that are smaller by about $(D + 1)/N$. The later a drop of the second staircase, the less certain is its
 forecast: of three layers, the last plateau but one is lower and the last drop comes two thirds later than forecast,
-outside its interval. (b, c) Which layer of the networks with two and three layers holds how much of which direction
-$e_d$, relative to the strength at which one layer would learn it (dotted: forecast times of the drops). The end is as
-many steps of preconditioned gradient descent in context as there are layers, shorter and longer than a single step
-would be.
+outside its interval (no forecast for three layers calls itself reliable). (b, c) Which layer of the networks with two
+and three layers holds how much of which direction $e_d$, relative to the strength at which one layer would learn it
+(dotted: forecast times of the drops). The end is as many steps of preconditioned gradient descent in context as there
+are layers, shorter and longer than a single step would be.
 """
 
 from typing import Any

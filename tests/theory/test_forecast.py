@@ -5,7 +5,16 @@ import pytest
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one, crossing
-from iclflow.comparison.intervals import FAR_OFF, FEW_TASKS, HALFWAY, NOT_SMALL, SWAPPED, VECTOR_BLOCKS, parts_of
+from iclflow.comparison.intervals import (
+    FAR_OFF,
+    FEW_TASKS,
+    HALFWAY,
+    NOT_SMALL,
+    SWAPPED,
+    TURNING,
+    VECTOR_BLOCKS,
+    parts_of,
+)
 from iclflow.comparison.sample import sample_landscape
 from iclflow.data.population import population_moments
 from iclflow.data.sequences import sample
@@ -118,6 +127,19 @@ def test_a_head_that_rests_with_a_direction_held_in_part_is_told_and_not_called_
     assert HALFWAY in found.notes
     assert not found.reliable
     assert HALFWAY not in icl.predict(task, model, init=1e-4 * np.sqrt(20), init_law="public", seed=949749).notes
+
+
+def test_a_grown_head_that_turns_slowly_while_others_wait_is_told():
+    """Components three and four save nearly the same; the run turns to the fourth, and drop 4 comes 7 % early."""
+    task = icl.Task(
+        dim=5, context=47, spectrum="0.31758,0.2523,0.21578,0.1185,0.09584", prefix_loss=True,
+        task_spectrum="0.7631,0.7734,0.764,1.3994,0.7783",
+    )  # fmt: skip
+    found = icl.predict(task, icl.Separate(heads=2, rank=3), init=0.0003772459317162457, seed=536752)
+    assert TURNING in found.notes
+    assert not found.reliable
+    apart = icl.predict(task.replace(task_spectrum=None), icl.Separate(heads=2, rank=3), init=3e-4, seed=536752)
+    assert apart.reliable
 
 
 @pytest.mark.parametrize("init", [1e-2, 1e-3])

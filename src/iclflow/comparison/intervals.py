@@ -66,6 +66,10 @@ HALFWAY = (
     "On its way a head rests for long with a direction that it holds in part, as vector blocks allow with several"
     " outputs; how long is not derived, and later drops depend on it."
 )
+TURNING = (
+    "A grown head turns slowly to a direction that saves nearly as much while others wait, which is not followed; train"
+    " the model to see its later drops."
+)
 LOST = "The equations could not be followed to the end; train the model to see its drops."
 TOO_LARGE = "The model is too large to follow the equations through drops; times are those of small initial weights."
 FEW_TASKS = (
@@ -112,6 +116,7 @@ def staircase_prediction(task: Task, model: Model, weights: Weights, sample: Sam
         VECTOR_BLOCKS: fine.leading_order and not unsettled,
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
+        TURNING: fine.turning,
         SAMPLE: asymmetry > 0.01,
         TIED: bool((own > DOUBTFUL / 5).any()),
     }
@@ -122,7 +127,7 @@ def staircase_prediction(task: Task, model: Model, weights: Weights, sample: Sam
         directions=fine.directions,
         loss=fine.loss,
         values=fine.values,
-        reliable=bool((half <= DOUBTFUL).all()) and not unsettled and not fine.halfway,
+        reliable=bool((half <= DOUBTFUL).all()) and not (unsettled or fine.halfway or fine.turning),
         notes=tuple(note for note, holds in reasons.items() if holds),
         drop_intervals=interval(times, half),
         head_shares=shares(fine, coarse),

@@ -83,6 +83,7 @@ class Forecast:
     directions: Int[np.ndarray, " m"]  # index in `Directions`, or the number of directions learned before
     leading_order: bool = False  # vector blocks are there, but only their two channels were followed
     halfway: bool = False  # heads rest on the way in a state that holds a direction in part
+    turning: bool = False  # grown heads turn slowly while others wait, which was not followed
 
     def loss(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The loss at any times, interpolated with its slope [`forecast`].
@@ -125,6 +126,7 @@ class Course:
     share: float  # x
     blocks: AllBlocks | None = None  # where vector blocks are followed exactly
     step: float = 0.0  # of descent; 0 for the flow
+    turning: bool = False  # grown heads could have left their place during a plateau, slowly
     now: float = 0.0
     records: list[tuple[float, float, float, Float[np.ndarray, " H"], Matrix]] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
@@ -240,11 +242,13 @@ class Course:
             left, drive, right = stage
             force, grown = (left * drive) @ right.T, self.shares() >= GROWN * self.share
             alone = force + self.landscape.curve(self.layout.matrix(self.rows[grown]))
-            if self.growth(grown, alone) > UNSTABLE * drive[0] * np.abs(self.rows[grown]).max(initial=0.0):
+            growth, begun = self.growth(grown, alone), self.now
+            if growth > UNSTABLE * drive[0] * np.abs(self.rows[grown]).max(initial=0.0):
                 self.drop(nobody, force)
             elif grown.all() or not self.plateau(~grown, left, drive, right):
                 return
             else:
+                self.turning |= bool(growth * (self.now - begun) > 1)
                 self.drop(grown if self.may_freeze else nobody, force)
         raise Unfinished
 
@@ -451,7 +455,7 @@ def summarize(course: Course, d: Directions | None) -> Forecast:
     return Forecast(
         time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
         np.array(shares, dtype=float), np.array(directions, dtype=int),
-        leading_order=course.layout.channels > 0 and course.blocks is None, halfway=halfway,
+        leading_order=course.layout.channels > 0 and course.blocks is None, halfway=halfway, turning=course.turning,
     )  # fmt: skip
 
 

@@ -305,7 +305,7 @@ def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
     until(page, "document.querySelector('#progress')?.textContent === 'theory only'", seconds=30)
     until(page, TRACES.format("gains") + ".length === 0")  # nothing of the former run
     until(page, TRACES.format("loss") + ".length === 1")
-    assert page.inner_text("#sentence").startswith("theory: ")
+    until(page, "document.querySelector('#sentence').textContent.startsWith('theory: ')")
 
 
 def test_nothing_offers_to_upload(page, address):

@@ -25,6 +25,7 @@ __all__ = ["connect"]
 
 ALL = (*CONTROLS, *EIGEN_IDS)
 PATIENCE = 0.25  # seconds that an answer waits for theory; what takes longer comes by itself
+LONGEST = 20.0  # seconds that it waits where there is no job whose news could bring it later
 FRESH, FADED = "columns", "columns faded"  # whether the curves belong to the state on screen or to the one before
 NOTED = ("heads", "rank", "layers", "log_samples", "rule", "optimizer", "log_lr", "data", "normalize", "log_length")
 ANSWERS = {  # the names under which callbacks return values: component and property
@@ -148,7 +149,7 @@ def begin(jobs: Jobs, client: Client, ticket: int, state: State, log_time: bool,
         raise PreventUpdate
     too_long = draw_seconds(state.experiment()) > TOO_LONG
     job = None if too_long else jobs.start(client, ticket, state, forecast)
-    view = known(forecast, state, 10 * PATIENCE if too_long else PATIENCE)
+    view = known(forecast, state, LONGEST if too_long else PATIENCE)
     if not jobs.answer(client, ticket):
         raise PreventUpdate
     loss = patch_theory(view, log_time, log_loss)

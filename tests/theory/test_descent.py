@@ -52,7 +52,7 @@ def test_its_jacobian_is_its_derivative():
 
 
 def test_a_near_tie_that_steps_decide_is_forecast(monkeypatch):
-    """Seed 116 at a fifth of the stable step: the lag of single modes misses the last drop by more than a tenth."""
+    """Seed 116 at a third of the stable step: the lag of single modes misses the last drop by more than a tenth."""
     run = icl.train(
         TASK, MODEL, init=1e-2, seed=116, lr=0.5, steps=5000, freeze_vectors=True, engine="moments", progress=False
     )

@@ -236,6 +236,15 @@ def test_theory_prints_a_table_and_refuses_what_it_does_not_know(capsys):
         assert err.startswith(f"iclflow: {line}")
 
 
+def test_theory_of_softmax_says_whose_levels_it_prints(capsys):
+    code, out, _ = call(capsys, "theory", "--softmax", "--init", 0.01)
+    assert code == 0
+    assert "softmax has no theory of its loss curve" in out
+    assert "levels are those of its linear twin" in out
+    found = json.loads(call(capsys, "theory", "--softmax", "--json")[1])
+    assert (found["reliable"], len(found["notes"]), "drop_times" in found) == (False, 1, False)
+
+
 def test_the_list_of_commands_says_what_each_one_does(capsys):
     from iclflow.cli import COMMANDS, app
 

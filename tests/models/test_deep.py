@@ -239,6 +239,7 @@ def test_a_model_of_your_own_can_offer_its_gram_form():
 
 BAD = [
     ({"layers": 0}, "layers"),
+    ({"looped": True}, "looped: True must be False with one layer; give layers"),
     ({"layers": 2, "engine": "moments"}, "engine: 'moments' must be 'gram', 'tokens' or 'auto'"),
     ({"layers": 2, "softmax": True}, "softmax: has no meaning with layers above 1"),
     ({"layers": 2, "prefix_loss": True}, "prefix_loss: must be off with layers above 1"),

@@ -44,7 +44,8 @@ def theory(
         laws = scaling_numbers(Experiment.from_flat(settings))
         print(json_text.dumps(laws, indent=1) if json else scaling_table(laws))
         return 0
-    refuse_without_theory(settings)
+    if without_curve(settings):
+        settings.setdefault("samples", 2)  # levels do not ask how sequences are drawn, and training would
     if decay > 0 and "init" not in settings:
         raise BadInput(f"weight_decay: {decay} needs init, without which there is nothing to decay")
     results = numbers(Experiment.from_flat(settings), "init" in settings, decay)
@@ -52,14 +53,15 @@ def theory(
     return 0
 
 
-def refuse_without_theory(settings: dict[str, Any]) -> None:
-    """Refuse a model of which theory knows neither curve nor levels, before training is asked how long it takes."""
+def without_curve(settings: dict[str, Any]) -> bool:
+    """Whether theory knows levels but no curve; neither is refused, before training is asked how long it takes."""
     parts = parts_by_name(settings)
     task, model = parts["task"], parts["model"]
     if model.theory(task) is None and model.linear_twin() is None and not any(model.complaints(task)):
         from iclflow.comparison.prediction import no_theory
 
         raise NoTheory(no_theory(task, model))
+    return model.theory(task) is None
 
 
 def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) -> dict[str, Any]:
@@ -98,7 +100,12 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
         from iclflow.theory.task_sets import odd_drive, task_set_levels
 
         results |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
-    if with_init and model.theory(task) is not None:
+    if model.theory(task) is None:
+        from iclflow.comparison.prediction import no_theory
+
+        note = f"{no_theory(task, model)}; these levels are those of its linear twin"
+        results |= {"reliable": False, "notes": [note]}
+    elif with_init:
         from iclflow.comparison.prediction import predict
 
         predicted = predict(
@@ -223,9 +230,9 @@ def table(results: dict[str, Any]) -> str:
         names = ("drop_times", "drop_intervals", "heads", "directions", "head_shares")
         for number, (time, (low, high), *who) in enumerate(zip(*(results[name] for name in names), strict=True), 1):
             lines.append(f"    {number}: {time:.6g}   (95 %: {low:.6g} to {high:.6g})" + learner(*who))
-        lines += [f"  {note}" for note in results["notes"]]
-        if not results["reliable"]:
-            lines.append("  This forecast is not reliable.")
+    lines += [f"  {note}" for note in results.get("notes", ())]
+    if "drop_times" in results and not results["reliable"]:
+        lines.append("  This forecast is not reliable.")
     if results.get("stable_lr"):
         rates = ["any" if rate is None else f"{rate:.4g}" for rate in results["stable_lr"]]
         lines.append(f"  largest stable lr on each plateau: {', '.join(rates)}")

@@ -79,6 +79,8 @@ class Attention(Model):
             yield "normalize: 'context' must be 'none' or 'tokens' with softmax, which has scale 1"
         if self.deep:
             yield from deep.complaints(self.softmax, task)
+        elif self.looped:
+            yield "looped: True must be False with one layer; give layers"
 
     def linear_twin(self) -> Model | None:
         if self.deep:

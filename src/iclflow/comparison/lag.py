@@ -32,7 +32,8 @@ def descended(plain: Prediction, setting: Setting, step: float) -> Prediction | 
     """
     task, sample = setting.task, setting.sample
     parts = parts_of(setting.model.reduced(setting.weights, task))
-    if sum(part.size for part in parts) > MOST_FOLLOWED:
+    edge = 1.5 * step * max(g * np.cbrt(g / m) for g, m in learned_modes(plain, setting))
+    if edge >= 1 or sum(part.size for part in parts) > MOST_FOLLOWED:
         return None
     try:
         with threadpool_limits(1, "blas"):
@@ -43,7 +44,6 @@ def descended(plain: Prediction, setting: Setting, step: float) -> Prediction | 
     if n != len(before):
         return None
     lag = np.abs(times / before - 1)
-    edge = 1.5 * step * max((g * np.cbrt(g / m) for g, m in learned_modes(plain, setting)), default=0.0)
     half = plain.drop_intervals[:, 1] / before - 1 + STEPPED * edge * np.maximum.accumulate(lag)
     same = (found.heads == plain.heads) & (found.directions == plain.directions)
     tied = () if (half <= DOUBTFUL).all() or TIED in plain.notes else (TIED,)
@@ -70,6 +70,8 @@ def lagging_staircase(plain: Prediction, flow: Prediction, setting: Setting, ste
 
     Between drops that lag is interpolated.
     """
+    if not len(flow.drop_times):
+        return flow
     if not (np.diff(plain.drop_times, prepend=0.0) > 0).all():
         return replace(flow, notes=(*flow.notes, "the lag of finite steps is left out"))
     if setting.beta == 0 and shrink == 0 and (followed := descended(flow, setting, step)) is not None:

@@ -318,7 +318,7 @@ class Course:
 
     def drop(self, frozen: Heads, force: Matrix) -> None:
         """Follow all heads that are not frozen until those that have grown are at rest."""
-        layout, begin, h = self.layout, self.rows.copy(), 0.0
+        layout, begin, h, origin = self.layout, self.rows.copy(), 0.0, self.now
         drive = float(np.linalg.norm(force, 2))
         for count in range(1, MOST_STEPS + 1):
             active = ~frozen & (self.shares() >= PASSIVE * self.share)
@@ -342,6 +342,8 @@ class Course:
                 h *= next_step(change)
                 if h < SHORTEST * scale:
                     raise Unfinished
+            if self.now - origin > LONGEST * scale:
+                raise Unfinished
             if passive.any():  # Heun's method, with the force at both ends of the step
                 small = self.rows[passive]
                 first = self.passive_velocity(small, y, opening)

@@ -95,7 +95,7 @@ def test_clocks_of_all_normalisations_agree():
     assert fine.loss.values[-1] > public.loss.values[-1]
 
 
-@pytest.mark.parametrize("init", [1e-8, 1e-11, 1e-14])
+@pytest.mark.parametrize("init", [1e-8, 1e-13])
 @pytest.mark.parametrize("model", [icl.Merged(heads=8), icl.Separate(heads=5)], ids=["merged", "separate"])
 def test_the_flow_is_as_exact_from_tiny_weights(model, init):
     """An absolute tolerance that did not follow the weights would be late by per cents at 1e-12 and below."""

@@ -41,7 +41,7 @@ def drop_time_error(run: Run, d: Directions) -> float:
         if not np.isfinite(observed).all():
             return np.inf
         errors.append(np.abs(predicted.drop_times / observed - 1))
-    return float(np.median(errors))
+    return float(np.median(np.concatenate(errors)))
 
 
 def wait_ratio(rank: int, sabotage: bool, offset: int) -> float:

@@ -1,8 +1,12 @@
 """What the tests share: double precision, compiled programs, the golden runs where there are any, small helpers.
 
-About half of a first session is compilation. Programs are kept in `.xla_cache` for the next one, one directory for each
-worker of pytest-xdist, because JAX does not write them atomically. Processes that tests start compile for themselves:
-whatever compares their bits with those of this process also compares cached programs with fresh ones.
+Compilation would be two thirds of a first session, so programs are compiled with few optimisations, here and in the
+processes that tests start. They are kept in `.xla_cache` for the next session, one directory for each worker of
+pytest-xdist, because JAX does not write them atomically. Other processes compile for themselves: whatever compares
+their bits with those of this process also compares cached programs with fresh ones.
+
+Annotations are checked at run time (`tests/checked.py`), but not in tests of whole runs, which call little that others
+do not and spend a third of their time on it.
 """
 
 import json
@@ -12,12 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
 from iclflow.models import Model
 from iclflow.models.base import KNOWN
 
+QUICK = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK))  # read at the first program
 jax.config.update("jax_enable_x64", True)
 PROGRAMS = Path(__file__).parents[1] / ".xla_cache" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -72,6 +79,18 @@ def golden(request) -> Golden:
     with np.load(path) as file:
         arrays = dict(file)
     return Golden(path, json.loads(str(arrays.pop("meta"))), arrays)
+
+
+WHOLE_RUNS = ("paper", "explorer", "test_claims", "test_notebooks", "test_readme")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def checks(request):
+    """Check annotations at run time where parts are tested, and not where whole runs are."""
+    whole = any(part in WHOLE_RUNS for part in (request.path.stem, request.path.parent.name))
+    jaxtyping.config.update("jaxtyping_disable", whole)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

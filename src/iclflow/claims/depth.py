@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import iclflow as icl
-from iclflow.claims.depth_runs import Walked, held, layer_matrices, small, to_the_end, to_the_second_drop
+from iclflow.claims.depth_runs import LONG, Walked, held, layer_matrices, small, to_the_end, to_the_second_drop
 from iclflow.claims.registry import claim, shifted
 from iclflow.data.grams import balanced_grams, gram_and_query
 from iclflow.data.sequences import Law, sample
@@ -83,7 +83,7 @@ def white_directions_are_learned_again(sabotage: bool = False, offset: int = 0) 
     weights["key"][0, :, 0, :dim] = strength * np.eye(dim)
     weights["query"][:, :, 0, :dim] = np.eye(dim)  # the keys of the second layer are zero: it is empty
     closed_form, gaps = white_drive(dim, context + 1 if sabotage else context), []
-    for seed in range(offset, offset + 4):
+    for seed in range(offset, offset + (1 if sabotage else 4)):
         grams = balanced_grams(Law.of(task), 65536, (seed,), equal_lengths=True)
         loss = GramLoss(weights, jnp.asarray(grams), (), None, model, model.compiled_for(task))
         slope = loss.loss_and_gradient({name: jnp.asarray(array) for name, array in weights.items()})[1]
@@ -105,9 +105,9 @@ RACE = "Two layers of three heads, D = 2, N = 31, initial entries of size .005, 
 )
 def the_first_drops_are_named(sabotage: bool = False, offset: int = 0) -> float:
     other = lambda rungs: {(1 - layer, head, direction) for layer, head, direction in rungs}  # the layers exchanged
-    runs = clear(to_the_second_drop(offset))
-    wrong = [not (other(w.rungs) if sabotage else w.rungs) <= held(w.run.final_weights, w.run.task) for w in runs]
-    return sum(wrong) / len(to_the_second_drop(offset))
+    runs = to_the_second_drop(offset, sabotage)
+    names = lambda w: other(w.rungs) if sabotage else w.rungs
+    return sum(not names(w) <= held(w.run.final_weights, w.run.task) for w in clear(runs)) / len(runs)
 
 
 @claim(
@@ -121,7 +121,7 @@ def the_first_drops_are_named(sabotage: bool = False, offset: int = 0) -> float:
 )
 def the_first_drops_come_in_time(sabotage: bool = False, offset: int = 0) -> float:
     errors = []
-    for w in clear(to_the_second_drop(offset)):
+    for w in clear(to_the_second_drop(offset, sabotage)):
         predicted = alone(w) if sabotage else w.forecast.drop_times
         errors.append(np.abs(w.seen / predicted - 1).max())
     return float(np.sort(errors)[-2])
@@ -137,15 +137,15 @@ def the_first_drops_come_in_time(sabotage: bool = False, offset: int = 0) -> flo
     seeds="0 to 15",
 )
 def plateaus_have_the_levels_of_the_ladder(sabotage: bool = False, offset: int = 0) -> float:
-    off = 0
-    for w in clear(to_the_end(offset)):
+    off, runs = 0, to_the_end(offset, sabotage)
+    for w in clear(runs):
         levels = (longer(w, 2.0) if sabotage else w.forecast).levels[1:]
         late = w.seen[:-1] + 0.8 * np.diff(w.seen)
         count = min(len(levels), len(late))
         lasts = (w.seen[1:] > 1.5 * w.seen[:-1])[:count]
         waiting = np.interp(late, w.run.time.values, w.run.loss.values)[:count]
         off += int(np.sum(np.abs(waiting / levels[:count] - 1)[lasts] > 0.01))
-    return float(off)
+    return off * LONG / len(runs)
 
 
 @claim(
@@ -158,13 +158,13 @@ def plateaus_have_the_levels_of_the_ladder(sabotage: bool = False, offset: int =
     seeds="0 to 15",
 )
 def the_second_staircase_waits_for_the_relearning_drive(sabotage: bool = False, offset: int = 0) -> float:
-    off = 0
-    for w in clear(to_the_end(offset)):
+    off, runs = 0, to_the_end(offset, sabotage)
+    for w in clear(runs):
         dim = w.run.task.dim
         predicted = (longer(w, 1.5, dim + 1) if sabotage else w.forecast).drop_times
         error = abs((w.seen[dim] - w.seen[dim - 1]) / (predicted[dim] - predicted[dim - 1]) - 1)
         off += int(not error <= 0.1)  # also where the drop has not come
-    return float(off)
+    return off * LONG / len(runs)
 
 
 @claim(
@@ -177,8 +177,8 @@ def the_second_staircase_waits_for_the_relearning_drive(sabotage: bool = False, 
     seeds="0 to 15",
 )
 def the_end_is_gradient_descent_by_the_probe(sabotage: bool = False, offset: int = 0) -> float:
-    wrong = 0
-    for w in to_the_end(offset):
+    wrong, runs = 0, to_the_end(offset, sabotage)
+    for w in runs:
         if not at_its_end(w):
             continue
         weights = {name: np.array(array) for name, array in w.run.final_weights.items()}
@@ -188,7 +188,7 @@ def the_end_is_gradient_descent_by_the_probe(sabotage: bool = False, offset: int
         assert not isinstance(found, list)
         named = found.algorithm == "gd" and found.last.label in ("gd 2 steps by layer", "gd 2 steps best")
         wrong += int(not named or abs(w.run.loss.values[-1] / w.forecast.levels[-1] - 1) > 0.01)
-    return float(wrong)
+    return wrong * LONG / len(runs)
 
 
 def at_its_end(w: Walked) -> bool:

@@ -17,10 +17,10 @@ from iclflow.results.run import Run
 from iclflow.theory.depth import Contexts, Ladder, ladder
 from iclflow.training.plan import Plan
 
-__all__ = ["INIT", "MODEL", "TASK", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
+__all__ = ["INIT", "LONG", "MODEL", "TASK", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
 
 TASK, MODEL, INIT = icl.Task(dim=2, context=31), icl.Separate(heads=3, layers=2), 5e-3
-SHORT, LONG = 20, 16  # seeds
+SHORT, LONG, FEW = 20, 16, 5  # seeds; a few show that a sabotaged claim breaks
 LONGEST = 3e4  # t/tau: runs end here at the latest
 GRAMS = 256
 
@@ -73,10 +73,10 @@ def trained(task: icl.Task, weights: Weights, seed: int, lr: float, end: float) 
 
 
 @cache
-def to_the_second_drop(offset: int) -> tuple[Walked, ...]:
+def to_the_second_drop(offset: int, sabotage: bool) -> tuple[Walked, ...]:
     """Runs that have learned both directions once, with the forecast for the contexts that they see."""
     task, runs = shifted(TASK, offset), []
-    for seed in range(offset, offset + SHORT):
+    for seed in range(offset, offset + (FEW if sabotage else SHORT)):
         weights = initial_weights(MODEL, task, "entry", INIT, seed, covariances(task))
         forecast = ladder(own_contexts(task, seed), *small(weights, task), drops=task.dim)
         run = trained(task, weights, seed, 0.1, 1.1 * forecast.drop_times[-1])
@@ -95,10 +95,10 @@ def own_contexts(task: icl.Task, seed: int) -> Contexts:
 
 
 @cache
-def to_the_end(offset: int) -> tuple[Walked, ...]:
+def to_the_end(offset: int, sabotage: bool) -> tuple[Walked, ...]:
     """Runs down both staircases, with the forecast for the contexts that they see."""
     task, runs = shifted(TASK, offset), []
-    for seed in range(offset, offset + LONG):
+    for seed in range(offset, offset + (FEW if sabotage else LONG)):
         weights = initial_weights(MODEL, task, "entry", INIT, seed, covariances(task))
         forecast = ladder(own_contexts(task, seed), *small(weights, task))
         runs.append(Walked.of(trained(task, weights, seed, 0.5, min(1.3 * forecast.drop_times[-1], LONGEST)), forecast))

@@ -84,8 +84,8 @@ def spread_of_drops(sabotage: bool = False, offset: int = 0) -> float:
     weights = icl.train(task, model, init=0.05, seed=offset, lr=lr, steps=1).initial_weights
     steps = int(1.35 * flow.drop_times[0] / (clock_rate(task, model) * lr))
     runs = icl.train(
-        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=offset, seeds=100, freeze_vectors=True,
-        records=60, spacing="even",
+        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=offset, seeds=40 if sabotage else 100,
+        freeze_vectors=True, records=60, spacing="even",
     )  # fmt: skip
     d = directions(task)
     middle = float(d.base - d.saved[0] / 2)

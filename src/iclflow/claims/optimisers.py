@@ -136,7 +136,8 @@ def momentum_with_lag(sabotage: bool = False, offset: int = 0) -> float:
         (icl.Merged(heads=8), 0.9, 0.02, 1e-3, 400),
     ):  # fmt: skip
         settings: dict[str, Any] = {"optimizer": "momentum", "beta": beta, "lr": lr}
-        runs = icl.train(task, model, init=init, steps=steps, seed=offset, seeds=4, records=2, **settings)
+        many = {"seed": offset, "seeds": 1 if sabotage else 4}
+        runs = icl.train(task, model, init=init, steps=steps, records=2, **many, **settings)
         for one in map(runs.select, runs.seeds):
             known = {**settings, "lr": None} if sabotage else settings
             predicted = icl.predict(task, model, weights=one.initial_weights, **known)
@@ -179,7 +180,7 @@ def adam_entries(sabotage: bool = False, offset: int = 0) -> float:
 )
 def adam_epsilon(sabotage: bool = False, offset: int = 0) -> float:
     errors, task = [], shifted(TASK, offset)
-    for init, lr in ((1e-9, 2e-3), (1e-10, 2e-2)):
+    for init, lr in ((1e-9, 2e-3), (1e-10, 2e-2))[: 1 if sabotage else 2]:
         given = init * (2 if sabotage else 1)
         for seed, found in enumerate(adam_first_drops(init, lr, 40_000, offset), offset):
             time = icl.predict(task, MODEL, init=given, seed=seed, optimizer="adam").drop_times[0]

@@ -140,6 +140,18 @@ def test_what_does_not_fit_has_exit_code_four(capsys, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+def test_an_interrupt_anywhere_is_exit_code_130(tmp_path):
+    """Also inside the `exec` with which Python makes records; an interpreter that dies of the signal gives -2."""
+    file = tmp_path / "interrupted.py"
+    file.write_text(
+        "from iclflow.cli import commands\n"
+        "commands.import_named_model = lambda words: exec('raise KeyboardInterrupt')\n"
+        "commands.main(['theory'])\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "iclflow: interrupted\n")
+
+
 def test_the_version_is_printed(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+", icl.__version__)
     code, out, _ = call(capsys, "--version")

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = complain("interrupted", 130)
     except BrokenPipeError:
         code = 0
+    exec("")  # forgets an interrupt that came inside another `exec`; `python -m` would die of it instead of this code
     sys.exit(code)
 
 

@@ -17,7 +17,7 @@ from iclflow.results.run import Run
 from iclflow.theory.depth import Contexts, Ladder, ladder
 from iclflow.training.plan import Plan
 
-__all__ = ["INIT", "LONG", "MODEL", "TASK", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
+__all__ = ["LONG", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
 
 TASK, MODEL, INIT = icl.Task(dim=2, context=31), icl.Separate(heads=3, layers=2), 5e-3
 SHORT, LONG, FEW = 20, 16, 5  # seeds; a few show that a sabotaged claim breaks

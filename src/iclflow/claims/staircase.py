@@ -47,9 +47,8 @@ FEW = 4  # runs that show what a wrong assumption breaks
 def finite_runs(offset: int, sabotage: bool) -> Run:
     """Descent from eight initial weights on one sample."""
     descent = {"init": 0.03, "lr": 0.2, "steps": 25_000}
-    return train(
-        shifted(TASK, offset), MODEL, samples=SAMPLES, data_seed=offset, seed=offset, seeds=FEW if sabotage else 8, **descent
-    )  # fmt: skip
+    many = {"data_seed": offset, "seed": offset, "seeds": FEW if sabotage else 8}
+    return train(shifted(TASK, offset), MODEL, samples=SAMPLES, **many, **descent)
 
 
 @cache

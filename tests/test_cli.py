@@ -183,9 +183,10 @@ def test_short_commands_load_only_what_they_need(arguments, unwanted):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("more", [["--samples", "50", "--lr", "0.05", "--steps", "20"], ["--time", "1"]])
+@pytest.mark.parametrize("more", [["--samples", "50", "--lr", "0.05", "--steps", "20"], []])
 def test_a_run_is_trained_saved_and_drawn_without_xarray(more, tmp_path):
-    unwanted = {"xarray", "pandas", "zarr", "dask", "optax", "rich"}
+    """The flow, whose theory needs nothing of it, also without SciPy's optimisers, which are slow to load."""
+    unwanted = {"xarray", "pandas", "zarr", "dask", "optax", "rich", *([] if more else ["scipy.optimize"])}
     arguments = ["train", "--dim", "2", "--heads", "2", "--out", str(tmp_path / "run"), *more]
     script = (
         "import sys\nfrom iclflow.cli import main\n"

@@ -129,9 +129,10 @@ def falling_fit(time: Unchecked, loss: Unchecked) -> Falling:
     time = np.concatenate([ends[:1], time[1:-1], ends[1:]])
     rough = max(roughness(loss), single / np.sqrt(window))
     # A running median and an isotonic fit both return a falling curve unchanged, so clean curves are not smeared.
-    loss = scipy.ndimage.median_filter(loss, size=5, mode="nearest")
+    falling = bool((np.diff(loss) <= 0).all())
+    loss = loss if falling else scipy.ndimage.median_filter(loss, size=5, mode="nearest")
     time, loss, count = thinned(time, loss)
-    fit = scipy.optimize.isotonic_regression(loss, weights=count, increasing=False).x
+    fit = loss if falling else scipy.optimize.isotonic_regression(loss, weights=count, increasing=False).x
     removed = 2 * float(np.sqrt(np.average((loss - fit) ** 2, weights=count)))
     return Falling(time, fit, max(rough, removed), window)
 

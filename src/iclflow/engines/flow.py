@@ -51,7 +51,7 @@ def largest(part: State, whole: Float[Array, " G"]) -> Float[Array, ""]:
     return jnp.where((whole == 0) & (sizes(part) == 0), 0.0, sizes(part) / whole).max()
 
 
-@partial(compiled, static_argnames="implicit")
+@partial(compiled, static_argnames="implicit", few=200)
 def burst(
     field: Field, y: State, now: Array, end: Array, step: Array, tolerance: Array, worth: Array, most: Array,
     *, implicit: bool,
@@ -96,7 +96,7 @@ def burst(
     return count, run >= RUN, step, rate, *found
 
 
-@compiled
+@partial(compiled, few=20_000)
 def watch(field: Field, states: Float[Array, "K G p"]) -> Float[Array, "K columns"]:
     """The losses of many states."""
     return jax.vmap(field.losses)(states)

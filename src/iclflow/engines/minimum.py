@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
 from iclflow.data.moments import AnyArray, Moments
+from iclflow.data.spectrum import root
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Model, Weights
 from iclflow.models.parts import take
@@ -25,7 +26,7 @@ RELATIVE_CUTOFF = 1e-11  # eigenvalues of C below this share of the largest coun
 
 
 def pseudo_inverse(matrix: Float[AnyArray, "n n"]) -> Float[np.ndarray, "n n"]:
-    return scipy.linalg.pinvh(np.asarray(matrix), rtol=RELATIVE_CUTOFF)
+    return np.linalg.pinv(np.asarray(matrix), rcond=RELATIVE_CUTOFF, hermitian=True)
 
 
 def unconstrained_loss(moments: Moments) -> float:
@@ -66,8 +67,7 @@ def best_matrix(moments: Moments, rank: int) -> Float[np.ndarray, "D D"]:
             return flat.reshape(dim, dim)
     else:
         context, query = np.asarray(label.left)[:dim, :dim], np.asarray(label.right)
-    half = lambda m: scipy.linalg.sqrtm(pseudo_inverse(m)).real
-    left, right = half(context), half(query)
+    left, right = root(pseudo_inverse(context)), root(pseudo_inverse(query))
     u, s, vt = np.linalg.svd(left @ cross @ right)
     return left @ (u[:, :rank] * s[:rank]) @ vt[:rank] @ right
 

@@ -16,7 +16,7 @@ the path turns back to the other infinity. Changing the signs of $v$ and $q$ tog
 the code makes $v_0 \ge 0$ and lets $\eta$ rise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -283,7 +283,7 @@ def descending(path: EarlyPhase, rising: Drive, falling: Drive) -> Route:
     bottom = minimum_of(rising, falling, drive)
     far = bottom if np.isfinite(bottom) else EFOLDS / drive[drive > 0].min()
     if energy(far) < 0:
-        origin = scipy.optimize.brentq(energy, 0.0, far, xtol=1e-300, rtol=1e-15)
+        origin = root(energy, 0.0, far)
         k, q = grow(k, q, drive, origin)
         leg = one_leg(0.0, k, -q, drive)
         return replace(path, origin=origin, turns=True), leg if origin > 0 else None, leg
@@ -308,7 +308,33 @@ def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
         high *= 2
         if high > limit:
             return np.inf
-    return scipy.optimize.brentq(slope, 0.0, high, xtol=1e-300, rtol=1e-15)
+    return root(slope, 0.0, high)
+
+
+def root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function changes its sign, by the method of Chandrupatla (1997); SciPy would take longer to load."""
+    a, b, share = low, high, 0.5
+    at_a, at_b = function(a), function(b)
+    if at_b == 0:
+        return b
+    while at_a != 0:
+        x = a + share * (b - a)
+        at_x = function(x)
+        if (at_x > 0) == (at_a > 0):
+            c, at_c = a, at_a
+        else:
+            c, at_c, b, at_b = b, at_b, a, at_a
+        a, at_a = x, at_x
+        rounding = 1e-15 * abs(a) / abs(b - a) if b != a else 1.0
+        if rounding > 0.5 or at_a == 0:
+            break
+        place, height = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
+        share = 0.5
+        if height**2 < place and (1 - height) ** 2 < 1 - place:  # a parabola through all three is safe
+            share = at_a / (at_b - at_a) * at_c / (at_b - at_c)
+            share += (c - a) / (b - a) * at_a / (at_c - at_a) * at_b / (at_c - at_b)
+        share = min(max(share, rounding), 1 - rounding)
+    return a
 
 
 def blow_up_time(v: float, k: Parts, q: Parts, drive: Drive) -> float:

@@ -18,7 +18,6 @@ call that the age.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
@@ -196,21 +195,21 @@ class Growth:
             The ages t/tau.
         """
         g, a, b, alpha = self.drive, self.first_value, self.final_value, self.strength
-        log_rest = scipy.special.log_expit(-np.asarray(u, dtype=float))  # ln(1 - X), exact however close X is to 1
+        log_rest = log_expit(-np.asarray(u, dtype=float))  # ln(1 - X), exact however close X is to 1
         if self.held == 0:
-            return clock_from(np.exp(scipy.special.log_expit(u) / 3), log_rest) / (g * b)
-        p = (self.held + alpha * scipy.special.expit(u)) ** (1 / 3)
+            return clock_from(np.exp(log_expit(u) / 3), log_rest) / (g * b)
+        p = (self.held + alpha * expit(u)) ** (1 / 3)
         shape = (a**3 + 2 * b**3) / b**4
         unit = np.log(alpha / b**3)
         end = shape * (clock_from(p / b, log_rest + unit) - clock_from(a / b, unit))
-        start = 3 / a * (clock_from(p / a, 0.0) - clock_from(1.0, 0.0)) - scipy.special.log_expit(u) / a
+        start = 3 / a * (clock_from(p / a, 0.0) - clock_from(1.0, 0.0)) - log_expit(u) / a
         return (end - start) / (2 * g)
 
     def rate(self, u: Times) -> Times:
         r"""$d\,\text{age}/du = (S + \tfrac23 w)\,/\,2g(S + w)^{4/3}$."""
         if self.held == 0:
-            return np.exp(-scipy.special.log_expit(u) / 3) / (3 * self.drive * self.final_value)
-        w = self.strength * scipy.special.expit(u)
+            return np.exp(-log_expit(u) / 3) / (3 * self.drive * self.final_value)
+        w = self.strength * expit(u)
         return (self.held + 2 * w / 3) / (2 * self.drive * (self.held + w) ** (4 / 3))
 
     def eta(self, u: Times) -> Times:
@@ -222,11 +221,11 @@ class Growth:
         Returns:
             The integrals.
         """
-        grown, rest = scipy.special.log_expit(u), scipy.special.log_expit(-np.asarray(u, dtype=float))
+        grown, rest = log_expit(u), log_expit(-np.asarray(u, dtype=float))
         if self.held == 0:
             return (grown - rest) / (3 * self.drive)
         total = self.held + self.strength
-        heavier = np.log1p(self.strength * scipy.special.expit(u) / self.held)
+        heavier = np.log1p(self.strength * expit(u) / self.held)
         bend = (self.held + 2 * self.strength / 3) / total * rest + self.strength / (3 * total) * heavier
         return (grown - bend) / (2 * self.drive)
 
@@ -255,9 +254,9 @@ class Growth:
         if self.held > 0:
             return np.maximum(2 * self.drive * self.first_value * age, late)
         s = np.minimum(self.drive * self.final_value * age, -1.6)
-        early = scipy.special.logit((-1 / s) ** 3)
+        early = logit((-1 / s) ** 3)
         return np.where(
-            age * self.drive * self.final_value < -1.6, early, np.maximum(late, scipy.special.logit(1.6**-3.0))
+            age * self.drive * self.final_value < -1.6, early, np.maximum(late, logit(1.6**-3.0))
         )
 
     def fraction(self, age: Times) -> Times:
@@ -269,7 +268,7 @@ class Growth:
         Returns:
             The fractions.
         """
-        return scipy.special.expit(self.logit_at(age))
+        return expit(self.logit_at(age))
 
     def value(self, age: Times) -> Times:
         """$v = (S + w)^{1/3}$ at an age.
@@ -281,13 +280,13 @@ class Growth:
             The value weights.
         """
         if self.held == 0:
-            return self.final_value * np.exp(scipy.special.log_expit(self.logit_at(age)) / 3)
+            return self.final_value * np.exp(log_expit(self.logit_at(age)) / 3)
         return (self.held + self.strength * self.fraction(age)) ** (1 / 3)
 
     @property
     def midpoint_age(self) -> float:
         """Age at which half of the loss that this direction saves is gone."""
-        return float(self.age_at(scipy.special.logit(MIDPOINT)))
+        return float(self.age_at(logit(MIDPOINT)))
 
     def fallen_at(self, age: Times) -> Times:
         """Share of this direction's loss that is gone at an age [`drop`].
@@ -310,3 +309,16 @@ class Growth:
             The increase of the cube.
         """
         return self.value(age) ** 3 - self.held
+
+
+def logit(share: Times) -> Times:
+    """The logarithm of a share over the rest; `expit` is its inverse (SciPy has them too, but takes longer to load)."""
+    return np.log(share) - np.log1p(-np.asarray(share))
+
+
+def log_expit(u: Times) -> Times:
+    return -np.logaddexp(0.0, -np.asarray(u, dtype=float))
+
+
+def expit(u: Times) -> Times:
+    return np.exp(log_expit(u))

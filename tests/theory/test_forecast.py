@@ -22,7 +22,8 @@ from iclflow.data.spectrum import covariances
 from iclflow.models.initial import initial_weights
 from iclflow.models.reduced import coefficients
 from iclflow.theory.all_blocks import AllBlocks, feature_moments
-from iclflow.theory.forecast import Course, forecast
+from iclflow.theory.course import Course
+from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape
 from iclflow.theory.rosenbrock import dense_resolvent, rosenbrock_step
 from iclflow.theory.separate import vector_field

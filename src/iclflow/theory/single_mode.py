@@ -255,9 +255,7 @@ class Growth:
             return np.maximum(2 * self.drive * self.first_value * age, late)
         s = np.minimum(self.drive * self.final_value * age, -1.6)
         early = logit((-1 / s) ** 3)
-        return np.where(
-            age * self.drive * self.final_value < -1.6, early, np.maximum(late, logit(1.6**-3.0))
-        )
+        return np.where(age * self.drive * self.final_value < -1.6, early, np.maximum(late, logit(1.6**-3.0)))
 
     def fraction(self, age: Times) -> Times:
         r"""$X = w/\alpha$ at an age.

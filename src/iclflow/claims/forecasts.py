@@ -105,7 +105,7 @@ def drop_errors(task: icl.Task, model: icl.Separate, init: float, law: str, seed
     " entry, one output; law public, 1e-2, two outputs; 3 heads of rank one, D = 2).",
     source="beyond the paper",
     quantity="relative error of the time of a drop, median over two drops of 4 + 4 runs of the flow",
-    bound=1e-5,
+    bound=8e-6,
     seeds="0-3",
 )
 def drop_times_with_vector_blocks(sabotage: bool = False, offset: int = 0) -> float:

@@ -25,7 +25,7 @@ SMALL = icl.Task(dim=2, context=31)  # for claims that need many runs
     "With minibatches of B fresh sequences merged attention leaves its plateau at the rate E log|1 + h z_B|/h.",
     source="beyond the paper",
     quantity="relative error of the mean growth rate of 64 runs of 1000 steps, B = 32, lr 1, vector blocks frozen",
-    bound=0.01,
+    bound=0.015,
     seeds="0 to 63",
 )
 def noisy_growth(sabotage: bool = False, offset: int = 0) -> float:
@@ -47,7 +47,7 @@ def noisy_growth(sabotage: bool = False, offset: int = 0) -> float:
     source="beyond the paper",
     quantity="relative error of the mean loss of epochs 6 to 40 above the minimum over eight samples of 4096, the"
     " larger of merged and separate; B = 64, lr .05, vector blocks frozen",
-    bound=0.1,
+    bound=0.055,
     seeds="0 to 7",
 )
 def noisy_floor(sabotage: bool = False, offset: int = 0) -> float:
@@ -75,7 +75,7 @@ def noisy_floor(sabotage: bool = False, offset: int = 0) -> float:
     " its time.",
     source="beyond the paper",
     quantity="relative error of the standard deviation over 100 runs from one draw of weights, B = 32, lr .2, init .05",
-    bound=0.25,
+    bound=0.18,
     seeds="0 to 99",
 )
 def spread_of_drops(sabotage: bool = False, offset: int = 0) -> float:

@@ -121,7 +121,7 @@ def waits_of_full_rank(sabotage: bool = False, offset: int = 0) -> float:
     "The times of all eight drops of rank-two heads (5 heads, D = 8) follow from initial weights of 1e-3 an entry.",
     source="beyond the paper",
     quantity="relative error of the time of a drop, median over drops and seeds",
-    bound=4e-3,
+    bound=2.2e-3,
     seeds="0-5",
 )
 def drop_times_of_rank_two(sabotage: bool = False, offset: int = 0) -> float:

@@ -223,7 +223,7 @@ def winning_heads(sabotage: bool = False, offset: int = 0) -> float:
     " eigenvalues .4 .3 .2 .1) determine when every drop comes.",
     source="beyond the paper",
     quantity="relative error of the time of a drop, mean over 80 of the population flow",
-    bound=2e-3,
+    bound=6e-5,
     seeds="0-19",
 )
 def drop_times(sabotage: bool = False, offset: int = 0) -> float:
@@ -236,7 +236,7 @@ def drop_times(sabotage: bool = False, offset: int = 0) -> float:
     " eigenvalues .4 .3 .2 .1) determine the whole loss curve.",
     source="Fig. 3a",
     quantity="gap of the loss, mean over time and 20 runs of the population flow",
-    bound=5e-4,
+    bound=1.5e-5,
     seeds="0-19",
 )
 def loss_curves(sabotage: bool = False, offset: int = 0) -> float:
@@ -309,7 +309,7 @@ def drop_times_on_a_sample(sabotage: bool = False, offset: int = 0) -> float:
     " to 1/init.",
     source="beyond the paper",
     quantity="|a + 1| in wait before a drop ~ init^a, median over 4 drops of 5 seeds",
-    bound=0.005,
+    bound=0.0025,
     seeds="0-4",
 )
 def plateaus_last_one_over_init(sabotage: bool = False, offset: int = 0) -> float:

@@ -76,7 +76,7 @@ def drop_times_with_noise(sabotage: bool = False, offset: int = 0) -> float:
     source="beyond the paper",
     quantity="relative error of the time of a drop, median over four drops of six seeds, population descent at half the"
     " stable step",
-    bound=2.5e-3,
+    bound=2e-3,
     seeds="0-5",
 )
 def drop_times_with_unequal_tasks(sabotage: bool = False, offset: int = 0) -> float:

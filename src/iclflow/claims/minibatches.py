@@ -74,17 +74,23 @@ def noisy_floor(sabotage: bool = False, offset: int = 0) -> float:
     "With minibatches the first drop of separate attention spreads from run to run by the noise along the gradient of"
     " its time.",
     source="beyond the paper",
-    quantity="relative error of the standard deviation over 100 runs from one draw of weights, B = 32, lr .2, init .05",
-    bound=0.18,
-    seeds="0 to 99",
+    quantity="relative error of the standard deviation over 50 runs, median of three draws of weights; B = 32, lr .2,"
+    " init .05",
+    bound=0.3,
+    seeds="0 to 51",
 )
 def spread_of_drops(sabotage: bool = False, offset: int = 0) -> float:
-    task, model, batch, lr = shifted(SMALL, offset), icl.Separate(heads=2), 32, 0.2
-    flow = icl.predict(task, model, init=0.05, seed=offset)
-    weights = icl.train(task, model, init=0.05, seed=offset, lr=lr, steps=1).initial_weights
+    return float(np.median([spread_error(seed, sabotage) for seed in range(offset, offset + (1 if sabotage else 3))]))
+
+
+def spread_error(seed: int, sabotage: bool) -> float:
+    """That of one draw of weights."""
+    task, model, batch, lr = shifted(SMALL, seed), icl.Separate(heads=2), 32, 0.2
+    flow = icl.predict(task, model, init=0.05, seed=seed)
+    weights = icl.train(task, model, init=0.05, seed=seed, lr=lr, steps=1).initial_weights
     steps = int(1.35 * flow.drop_times[0] / (clock_rate(task, model) * lr))
     runs = icl.train(
-        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=offset, seeds=40 if sabotage else 100,
+        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=seed, seeds=50,
         freeze_vectors=True, records=60, spacing="even",
     )  # fmt: skip
     d = directions(task)

@@ -400,6 +400,19 @@ def test_on_a_phone_the_picture_comes_first_then_the_controls(page, address):
     assert bottom < 844  # the whole picture is on the first screen
 
 
+def test_on_a_phone_no_legend_covers_an_axis(page, address):
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_state(page, address, State(seeds=3))
+    settled(page)
+    gaps = page.evaluate(
+        "['loss', 'gains', 'values'].map(id => {"
+        " const box = (what) => document.querySelector(`#${id} ${what}`).getBoundingClientRect();"
+        " return box('.legend').top - box('.xtitle').bottom; })"
+    )
+    page.set_viewport_size({"width": 1300, "height": 900})
+    assert min(gaps) >= 0, gaps
+
+
 def test_optimiser_decay_and_layers_move_theory_and_simulation(page, address):
     state = State(seeds=1, log_init=-1.5, dim=3, heads=4)
     slow = state.with_(log_lr=-2.5)

@@ -15,10 +15,17 @@
     for (const id of ["loss", "gains", "values"]) {
       const plot = graph(id);
       if (!plot || !plot._fullLayout) continue;
-      if (plot.cursorTime === undefined) plot.on("plotly_afterplot", () => moveLine(plot));
+      if (plot.cursorTime === undefined) plot.on("plotly_afterplot", () => { moveLine(plot); makeRoom(plot); });
       plot.cursorTime = time;
       moveLine(plot);
     }
+  }
+
+  // On a narrow screen the legend has more lines than the margin below the axis has room for.
+  function makeRoom(plot) {
+    const legend = plot.querySelector(".legend"), below = plot._fullLayout.margin.b;
+    const needed = legend ? Math.ceil(legend.getBBox().height) + 56 : 0;
+    if (needed > below) window.Plotly.relayout(plot, { "margin.b": needed });
   }
 
   function moveLine(plot) {

@@ -151,15 +151,16 @@ def heads_that_end_swapped(sabotage: bool = False, offset: int = 0) -> float:
     "The flow is as exact from tiny weights as from small ones: its drops come when theory says (8 merged heads and 5"
     " heads of rank one, D = 4, 1e-6, 1e-10 and 1e-14 an entry).",
     source="beyond the paper",
-    quantity="relative error of the time of a drop, median over the drops of both models, largest over three sizes",
-    bound=1.5e-5,
+    quantity="drops, of 15, that are more than a part in a thousand off; a near tie shows at all three sizes",
+    bound=3,
     seeds="0",
 )
 def flow_from_tiny_weights(sabotage: bool = False, offset: int = 0) -> float:
     task = shifted(icl.Task(dim=4, context=31), offset)
     models = (icl.Merged(heads=8), icl.Separate(heads=5))
-    errors = lambda init: [e for model in models for e in tiny_errors(task, model, init, offset, sabotage)]
-    return max(float(np.median(errors(init))) for init in ((1e-6,) if sabotage else (1e-6, 1e-10, 1e-14)))
+    sizes = (1e-6,) if sabotage else (1e-6, 1e-10, 1e-14)
+    off = [tiny_errors(task, model, init, offset, sabotage) > 1e-3 for model in models for init in sizes]
+    return float(np.concatenate(off).sum())
 
 
 def tiny_errors(

@@ -125,8 +125,8 @@ def fold_and_threshold(sabotage: bool = False, offset: int = 0) -> float:
     "momentum-lag",
     "Momentum runs on the clock 2 lr step/(1 - beta) of the flow, behind it by the lag of a single mode.",
     source="beyond the paper",
-    quantity="median relative error of the first drop over four seeds, beta .5, .9, .95, lr .01 to .05; and of merged",
-    bound=1.2e-4,
+    quantity="runs, of 16, whose first drop is more than .5 % off; beta .5, .9, .95, lr .01 to .05, and merged",
+    bound=1,
     seeds="0 to 3",
 )
 def momentum_with_lag(sabotage: bool = False, offset: int = 0) -> float:
@@ -143,7 +143,7 @@ def momentum_with_lag(sabotage: bool = False, offset: int = 0) -> float:
             predicted = icl.predict(task, model, weights=one.initial_weights, **known)
             middle = (predicted.levels[:1] + predicted.levels[1:2]) / 2
             errors.append(abs(predicted.drop_times[0] / crossings(one, middle)[0] - 1))
-    return float(np.median(errors))
+    return float(np.sum(~(np.array(errors) <= 0.005)))
 
 
 @cache
@@ -227,7 +227,7 @@ def muon_in_closed_form(sabotage: bool = False, offset: int = 0) -> float:
     source="beyond the paper",
     quantity="long plateaus of three optimisers whose loss is more than a part in a thousand from every L(M_m)",
     bound=0,
-    seeds="0",
+    seeds="0-3",
 )
 def shared_levels(sabotage: bool = False, offset: int = 0) -> float:
     task, seen = shifted(SMALL, offset), []
@@ -237,10 +237,11 @@ def shared_levels(sabotage: bool = False, offset: int = 0) -> float:
         {"init": 3e-3, "lr": 0.04, "steps": 20_000, "optimizer": "momentum"},
         {"init": 1e-9, "lr": 0.02, "steps": 10_000, "optimizer": "adam"},
     ):
-        run = icl.train(task, MODEL, seed=offset, records=2, **settings)
-        when = crossings(run, middles(task))
-        pauses = [(a + b) / 2 for a, b in pairwise(when) if np.isfinite(b) and b > 1.3 * a]
-        seen += list(np.interp(pauses, run.time.values, run.loss.values))
+        runs = icl.train(task, MODEL, seed=offset, seeds=4, records=2, **settings)
+        for run in map(runs.select, runs.seeds):
+            when = crossings(run, middles(task))
+            pauses = [(a + b) / 2 for a, b in pairwise(when) if np.isfinite(b) and b > 1.3 * a]
+            seen += list(np.interp(pauses, run.time.values, run.loss.values))
     return float(sum(np.abs(levels / loss - 1).min() > 1e-3 for loss in seen)) if seen else np.inf
 
 

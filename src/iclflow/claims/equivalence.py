@@ -66,7 +66,7 @@ def mlp_on_a_sample_with_frozen_vectors(sabotage: bool = False, offset: int = 0)
     " its network because the vector blocks drift from zero: without them the gap is gone.",
     source="beyond the paper",
     quantity="share of the gap between the losses after 6000 steps that is left when the vector blocks are set to zero",
-    bound=0.035,
+    bound=0.04,
     seeds="0",
 )
 def mlp_on_a_sample_with_all_blocks(sabotage: bool = False, offset: int = 0) -> float:

@@ -291,7 +291,7 @@ def sampled_comparisons(source: str, offset: int) -> list[Comparison]:
     " same theory when it is given the moments of the sample; where two heads are nearly tied a drop can be far off.",
     source="beyond the paper",
     quantity="relative error of the time of a drop, median over the first three drops of 10 runs",
-    bound=0.025,
+    bound=0.035,
     seeds="0-9",
 )
 def drop_times_on_a_sample(sabotage: bool = False, offset: int = 0) -> float:

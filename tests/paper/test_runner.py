@@ -171,9 +171,21 @@ def test_a_figure_that_fails_is_reported_and_the_others_are_made(copy, monkeypat
     assert "broken" in (copy / "index.html").read_text()
 
 
+def test_the_paper_and_the_chapter_beyond_it_have_claims_of_their_own(tmp_path, monkeypatch):
+    from iclflow.claims import BEYOND, PAPER, every_claim
+    from iclflow.paper import runner
+
+    wanted = []
+    monkeypatch.setattr(runner, "all_outcomes", lambda pieces, *rest: wanted.append(pieces) or iter(()))
+    for names, claims in (((), None), (("beyond",), None), (("beyond",), True)):
+        reproduce(*names, out=tmp_path / "r", claims=claims)
+    measured = [{name for kind, name in pieces if kind == "claims"} for pieces in wanted]
+    assert measured == [set(PAPER), set(), set(BEYOND)]
+    assert {c.measure.__module__.rpartition(".")[2] for c in every_claim().values()} == {*PAPER, *BEYOND}
+
+
 def test_claims_are_measured_by_subject(tmp_path):
     folder.open_folder(tmp_path / "r")
     record = work.make(("claims", "equivalence"), tmp_path / "r", True)
     assert {claim["status"] for claim in record["claims"]} == {"pass"}
     assert folder.finished(tmp_path / "r", ("claims", "equivalence"), True)
-    assert "equivalence" in work.subjects()

@@ -7,13 +7,14 @@ from importlib import import_module
 
 from iclflow.claims.registry import REGISTRY, Claim
 
-__all__ = ["SUBJECTS", "every_claim"]
+__all__ = ["BEYOND", "PAPER", "SUBJECTS", "every_claim"]
 
-SUBJECTS = (
+PAPER = (
     "equivalence", "convolution", "merged", "fixed_points", "staircase",
-    "ranks", "algorithm", "variants", "in_weight", "regimes", "tasks", "scaling", "optimisers", "minibatches", "depth",
-    "forecasts",
+    "ranks", "algorithm", "variants", "in_weight", "regimes",
 )  # fmt: skip
+BEYOND = ("tasks", "scaling", "optimisers", "minibatches", "depth", "forecasts")
+SUBJECTS = (*PAPER, *BEYOND)
 
 
 def every_claim() -> dict[str, Claim]:

@@ -26,7 +26,7 @@ def reproduce(
 
     Example: iclflow reproduce saddle-to-saddle ranks --out results
 
-    `iclflow reproduce beyond` adds the chapter beyond the paper to the same report.
+    `iclflow reproduce beyond` adds the chapter beyond the paper to the same report, with --claims its claims too.
 
     Results are cached: what this version of the program has made is used again, and an interrupted call resumes.
     """

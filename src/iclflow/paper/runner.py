@@ -8,19 +8,20 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from iclflow import claims as all_claims
 from iclflow.errors import BadInput, IclflowError
 from iclflow.paper import BEYOND, NAMES, figures_named
 from iclflow.paper.folder import Piece, finished, open_folder
 from iclflow.paper.outcomes import Outcome, Reproduction
 from iclflow.paper.report import write_report
-from iclflow.paper.work import make, ready_worker, subjects
+from iclflow.paper.work import make, ready_worker
 from iclflow.system.cores import cores
 from iclflow.system.lock import only_writer
 from iclflow.system.progress import progress_bar
 
 __all__ = ["reproduce"]
 
-LONGEST = ("softmax", "ranks")  # started first, so that they are not the last to finish
+LONGEST = ("staircase", "ranks", "softmax", "regimes", "context-length", "forecasts", "depth")  # are started first
 
 
 def reproduce(
@@ -38,7 +39,8 @@ def reproduce(
         names: the figures to make, `beyond` for the whole chapter beyond the paper; by default all of the paper.
         out: the output directory, a new one or that of an earlier reproduction.
         fast: use smaller runs, to check that everything works.
-        claims: whether to measure the claims as well; by default only when no figure is named.
+        claims: whether to measure the claims as well, with `beyond` those beyond the paper; by default only when no
+            figure is named.
         workers: the number of processes; by default one per core.
         progress: whether to show a progress bar; by default only on a terminal.
         tell: a function that is called with the outcome of every piece as soon as it is done.
@@ -54,9 +56,11 @@ def reproduce(
     if workers is not None and workers < 1:
         raise BadInput(f"workers: {workers} must be at least 1")
     begun, reproduction = time.perf_counter(), Reproduction(Path(out))
-    wanted: list[Piece] = [("figures", name) for name in sorted(asked, key=lambda n: n not in LONGEST)]
+    wanted: list[Piece] = [("figures", name) for name in asked]
     if claims or (claims is None and not names):
-        wanted[len(LONGEST) : len(LONGEST)] = [("claims", subject) for subject in subjects()]
+        subjects = all_claims.BEYOND if "beyond" in names else all_claims.PAPER
+        wanted += [("claims", subject) for subject in subjects]
+    wanted.sort(key=lambda piece: LONGEST.index(piece[1]) if piece[1] in LONGEST else len(LONGEST))
     open_folder(reproduction.out)
     with only_writer(reproduction.out), progress_bar("reproduce", progress) as report:
         for done, outcome in enumerate(all_outcomes(wanted, reproduction.out, fast, workers or cores()), 1):
@@ -64,7 +68,7 @@ def reproduce(
             report(done / len(wanted), f"{outcome.piece[1]}, {done} of {len(wanted)}")
             tell(outcome)
         every_piece = [("figures", name) for name in (*NAMES, *BEYOND)] + [
-            ("claims", subject) for subject in subjects()
+            ("claims", subject) for subject in all_claims.SUBJECTS
         ]
         for piece in every_piece:  # the report also shows pieces that were made earlier
             if piece not in wanted and (record := finished(reproduction.out, piece, fast)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from iclflow.paper.folder import Piece, keep
 
-__all__ = ["make", "ready_worker", "subjects"]
+__all__ = ["make", "ready_worker"]
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
@@ -57,12 +57,6 @@ def make_figure(name: str, out: Path, fast: bool) -> dict[str, Any]:
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
-
-
-def subjects() -> tuple[str, ...]:
-    """The subjects of the claims, one per file of `claims`, without importing them."""
-    folder = Path(__file__).parents[1] / "claims"
-    return tuple(sorted(f.stem for f in folder.glob("*.py") if f.stem not in ("__init__", "registry")))
 
 
 def make_claims(subject: str, out: Path, fast: bool) -> dict[str, Any]:

@@ -39,6 +39,7 @@ PARTS = {
     "h": ("(h) whole commands, CPU time in imports of jax.numpy", start_up.commands_in_imports),
     "i": ("(i) flow over long plateaus", plateaus.long_plateaus),
     "j": ("(j) two layers on Gram matrices at D 8", depth.on_gram_matrices),
+    "k": ("(k) flow over long plateaus at D 32", plateaus.many_directions),
 }
 
 
@@ -84,10 +85,10 @@ def main() -> None:
             rows = [replace(row, met=None) for row in rows]
         print_rows(title, rows)
         results[part] = {"title": title, "rows": as_json(rows)}
+        if chosen.json is not None:  # after every part: what is measured is not lost
+            whole = {"machine": about, "quick": chosen.quick, "parts": results}
+            chosen.json.write_text(json.dumps(whole, indent=1) + "\n")
     say(f"done in {seconds(time.perf_counter() - begun)}")
-    if chosen.json is not None:
-        whole = {"machine": about, "quick": chosen.quick, "parts": results}
-        chosen.json.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def descending(path: EarlyPhase, rising: Drive, falling: Drive) -> Route:
     bottom = minimum_of(rising, falling, drive)
     far = bottom if np.isfinite(bottom) else EFOLDS / drive[drive > 0].min()
     if energy(far) < 0:
-        origin = root(energy, 0.0, far)
+        origin = zero_of(energy, 0.0, far)
         k, q = grow(k, q, drive, origin)
         leg = one_leg(0.0, k, -q, drive)
         return replace(path, origin=origin, turns=True), leg if origin > 0 else None, leg
@@ -308,10 +308,10 @@ def minimum_of(rising: Drive, falling: Drive, drive: Drive) -> float:
         high *= 2
         if high > limit:
             return np.inf
-    return root(slope, 0.0, high)
+    return zero_of(slope, 0.0, high)
 
 
-def root(function: Callable[[float], float], low: float, high: float) -> float:
+def zero_of(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a function changes its sign, by the method of Chandrupatla (1997); SciPy would take longer to load."""
     a, b, share = low, high, 0.5
     at_a, at_b = function(a), function(b)

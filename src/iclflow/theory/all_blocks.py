@@ -16,6 +16,7 @@ it vanishes: a head at rest has $\Theta$ in $A$ alone, with $a = b = 0$ (standar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
+from math import prod
 from typing import no_type_check
 
 import numpy as np
@@ -24,12 +25,13 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.theory.landscape import lengths
-from iclflow.theory.two_channels import Layout, Parts
+from iclflow.theory.two_channels import Layout
 
 __all__ = ["AllBlocks", "feature_moments"]
 
 Rows = Float[np.ndarray, "H size"]
 Force = Float[np.ndarray, "O E E D"]
+FEW = 200  # features whose product with all moments takes less time than to pick the pairs that differ
 
 
 def feature_moments(task: Task) -> Float[np.ndarray, "E E D E E D"]:
@@ -103,7 +105,10 @@ class AllBlocks:
     @no_type_check
     def curved(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack E E D"]:
         r"""$\mathcal C$ times features."""
-        return self.unfolded(self.folded(features) @ self.folded_moments)
+        side = prod(self.moments.shape[:3])
+        if side > FEW:
+            return self.unfolded(self.folded(features) @ self.folded_moments)
+        return (features.reshape(-1, side) @ self.moments.reshape(side, side)).reshape(features.shape)
 
     @no_type_check
     def folded(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack F"]:
@@ -120,28 +125,30 @@ class AllBlocks:
         full[..., first, second, :] = full[..., second, first, :] = values.reshape(*values.shape[:-1], -1, D)
         return full
 
-    @no_type_check
-    def native(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        r"""$\alpha$ (H, O, E), $\beta$ (H, R, E) and $q$ (H, R, D) of every head."""
-        parts = self.layout.split(rows)
-        basis, H = self.layout.label_basis, len(rows)
-        label = (np.column_stack([parts.value, parts.mixing]) @ basis.reshape(len(basis), -1)).reshape(
-            H, *basis.shape[1:]
-        )
-        return (
-            np.concatenate([parts.value_rows, label], axis=2),
+    @cached_property
+    def turn(self) -> Float[np.ndarray, "size size"]:
+        r"""The orthogonal matrix from $\alpha, \beta, q$ of a head to the numbers of its row."""
+        parts, basis = self.layout.split(one := np.eye(self.layout.size)), self.layout.label_basis
+        label = np.column_stack([parts.value, parts.mixing]) @ basis.reshape(len(basis), -1)
+        pieces = (
+            np.concatenate([parts.value_rows, label.reshape(-1, *basis.shape[1:])], axis=2),
             np.concatenate([parts.key, parts.key_labels], axis=2),
             parts.query,
         )
+        return np.concatenate([piece.reshape(len(one), -1) for piece in pieces], axis=1)
+
+    @no_type_check
+    def native(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        r"""$\alpha$ (H, O, E), $\beta$ (H, R, E) and $q$ (H, R, D) of every head."""
+        (O, E, D), R, H = (self.layout.channels, *self.moments.shape[1:3]), self.layout.rank, len(rows)
+        a, b, flat = O * E, O * E + R * E, rows @ self.turn
+        return flat[:, :a].reshape(H, O, E), flat[:, a:b].reshape(H, R, E), flat[:, b:].reshape(H, R, D)
 
     @no_type_check
     def rows(self, alpha: np.ndarray, beta: np.ndarray, query: np.ndarray) -> Rows:
         """The rows of heads, or of their velocities, given by their parts."""
-        D, basis = self.layout.dim, self.layout.label_basis
-        along = alpha[:, :, D:].reshape(len(alpha), -1) @ basis.reshape(len(basis), -1).T
-        return self.layout.join(
-            Parts(along[:, 0], beta[:, :, :D], query, alpha[:, :, :D], beta[:, :, D:], along[:, 1:])
-        )
+        H = len(alpha)
+        return np.concatenate([alpha.reshape(H, -1), beta.reshape(H, -1), query.reshape(H, -1)], 1) @ self.turn.T
 
     @no_type_check
     def features(self, rows: Rows) -> Force:
@@ -177,24 +184,19 @@ class AllBlocks:
         coupled.reshape(H, size, H, size)[np.arange(H), :, np.arange(H), :] -= self.bends(rows, self.pull(rows))
         return coupled
 
-    @cached_property
-    def turn(self) -> Float[np.ndarray, "size size"]:
-        r"""The orthogonal matrix from the numbers of a row to those of $\alpha, \beta, q$."""
-        one = np.eye(self.layout.size)
-        return np.concatenate([part.reshape(len(one), -1) for part in self.native(one)], axis=1).T
-
     def slopes(self, rows: Rows) -> Float[np.ndarray, "H size O E E D"]:
         r"""$\partial\Theta/\partial y$ for every number of every head."""
         alpha, beta, query = self.native(rows)
         H, O, E = alpha.shape
         D = query.shape[2]
+        inner = beta.transpose(0, 2, 1) @ query
         pieces = (
-            np.einsum("op,ik,hrj,hrd->hoipkjd", np.eye(O), np.eye(E), beta, query, optimize=True),
-            np.einsum("hoi,jk,hrd->hrkoijd", alpha, np.eye(E), query, optimize=True),
-            np.einsum("hoi,hrj,de->hreoijd", alpha, beta, np.eye(D), optimize=True),
+            np.einsum("op,ik,hjd->hoipkjd", np.eye(O), np.eye(E), inner),
+            np.einsum("hoi,jk,hrd->hrkoijd", alpha, np.eye(E), query),
+            np.einsum("hoi,hrj,de->hreoijd", alpha, beta, np.eye(D)),
         )
         stacked = np.concatenate([piece.reshape(H, -1, O * E * E * D) for piece in pieces], axis=1)
-        return (self.turn.T @ stacked).reshape(H, -1, O, E, E, D)
+        return (self.turn @ stacked).reshape(H, -1, O, E, E, D)
 
     def bends(self, rows: Rows, pull: Force) -> Float[np.ndarray, "H size size"]:
         r"""Second derivatives of $\langle\Theta, F\rangle$ within every head, $F$ the pull."""
@@ -207,4 +209,4 @@ class AllBlocks:
         upper[:, :a, b:] = np.einsum("oijd,hrj->hoird", pull, beta).reshape(H, a, q - b)
         felt = np.einsum("oijd,hoi->hjd", pull, alpha)
         upper[:, a:b, b:] = np.einsum("hjd,rs->hrjsd", felt, np.eye(R)).reshape(H, b - a, q - b)
-        return self.turn.T @ (upper + upper.transpose(0, 2, 1)) @ self.turn
+        return self.turn @ (upper + upper.transpose(0, 2, 1)) @ self.turn.T

@@ -116,7 +116,7 @@ class Course:
     def downhill(self, rows: Rows, force: Matrix) -> Rows:
         """Their velocity in the flow, down the gradient."""
         if self.blocks is None:
-            return self.layout.velocity(rows, force - self.landscape.curve(self.layout.matrix(rows)))
+            return self.layout.velocity(rows, force, self.landscape.curve)
         return self.layout.velocity(rows, force) + self.blocks.felt(rows, self.blocks.pull(rows))
 
     def jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
@@ -236,11 +236,12 @@ class Course:
         scale = 1 / (drive[open_][-1] * np.abs(y).max())
         reached, h, origin = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now
         while reached < self.share:
-            stages = [velocity]
-            for states in DP_STATES:
-                at = y + h * sum(a * k for a, k in zip(states, stages, strict=True) if a)
-                stages.append(field(at))
-            error = h * sum(e * k for e, k in zip(DP_ERROR, stages, strict=True) if e)
+            stages = np.empty((len(DP_ERROR), *y.shape))
+            stages[0] = velocity
+            for i, states in enumerate(DP_STATES, start=1):
+                at = y + h * np.tensordot(states, stages[:i], 1)
+                stages[i] = field(at)
+            error = h * np.tensordot(DP_ERROR, stages, 1)
             change = largest(error, y) / (0.01 * TOLERANCE)
             reached = share(at)
             if not change <= 1 or reached > 1.5 * self.share:
@@ -336,12 +337,14 @@ class Course:
         return bool(self.growth(grown, alone) <= UNSTABLE * drive * size)
 
 
+@no_type_check
 def largest(error: Rows, size: Rows) -> float:
     """The largest error of a head relative to its own size; infinite where it is not a number."""
     worst = np.max(np.abs(error).max(axis=1) / np.maximum(np.abs(size).max(axis=1), 1e-300))
     return float(worst) if np.isfinite(worst) else np.inf
 
 
+@no_type_check
 def next_step(change: float) -> float:
     """By what the step is multiplied after an error, relative to the one that is allowed."""
     return float(np.clip(0.9 * max(change, 1e-10) ** -0.2, 0.2, 5.0))

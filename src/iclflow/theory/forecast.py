@@ -193,8 +193,9 @@ def crossing(time: Times, loss: Times, slope: Times, level: float) -> float | No
     if below[0] == 0:
         return float(time[0])
     low, high = float(time[below[0] - 1]), float(time[below[0]])
+    around = [numbers[below[0] - 1 : below[0] + 1] for numbers in (time, loss, slope)]
     for _ in range(60):
         middle = (low + high) / 2
-        above = hermite(np.array([middle]), time, loss, slope)[0] > level
+        above = hermite(np.array([middle]), *around)[0] > level
         low, high = (middle, high) if above else (low, middle)
     return (low + high) / 2

@@ -9,6 +9,7 @@ The method has order 5 and damps stiff components completely; $u_8$ estimates it
 """
 
 from collections.abc import Callable
+from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float
@@ -42,6 +43,7 @@ SLOPES = (
     (42.57076742291101, -13.80770672017997, 93.98938432427124, 18.77919633714503, -31.58359187223370,
      -6.685968952921985, -5.810979938412932),
 )  # fmt: skip
+WEIGHTS = [np.array(rows) for rows in zip(STATES, SLOPES, strict=True)]  # of the stages before, for every stage
 
 
 def dense_resolvent(jacobian: Float[np.ndarray, "n n"]) -> Resolvent:
@@ -61,6 +63,7 @@ def dense_resolvent(jacobian: Float[np.ndarray, "n n"]) -> Resolvent:
     return at
 
 
+@no_type_check
 def rosenbrock_step(
     field: Callable[[State], State], y: State, velocity: State, resolvent: Resolvent, h: float
 ) -> tuple[State, State]:
@@ -76,11 +79,12 @@ def rosenbrock_step(
     Returns:
         The state after the step, and an estimate of its error.
     """
-    solve = resolvent(1 / (h * GAMMA))
-    stages: list[State] = []
-    at = y
-    for states, slopes in zip(STATES, SLOPES, strict=True):
-        at = y + sum(a * u for a, u in zip(states, stages, strict=True)) if stages else y
-        right = field(at) + sum(c * u for c, u in zip(slopes, stages, strict=True)) / h if stages else velocity
-        stages.append(solve(right.ravel()).reshape(y.shape))
-    return at + stages[-1], stages[-1]
+    solve, at = resolvent(1 / (h * GAMMA)), y
+    stages = np.zeros((len(STATES), y.size))
+    stages[0] = solve(velocity.ravel())
+    for i in range(1, len(STATES)):
+        moved, pulled = WEIGHTS[i] @ stages[:i]
+        at = y + moved.reshape(y.shape)
+        stages[i] = solve(field(at).ravel() + pulled / h)
+    error = stages[-1].reshape(y.shape)
+    return at + error, error

@@ -19,6 +19,7 @@ All numbers of one head stand in one row: $v, K, Q, a, b$, and what the label bl
 beside $v$. What a solver calls ten thousand times is not checked at run time (`no_type_check`); what calls it is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, no_type_check
@@ -62,7 +63,7 @@ class Layout:
         """The layout of these weights."""
         return cls(parts.key.shape[1], parts.key.shape[2], parts.value_rows.shape[1], 1 / np.sqrt(outputs))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Numbers per head."""
         return 1 + 2 * self.rank * self.dim + self.channels * (self.dim + self.rank) + max(self.channels**2 - 1, 0)
@@ -106,6 +107,7 @@ class Layout:
         keys = parts.value[:, None, None] * parts.key
         return keys + self.weight * (parts.key_labels @ parts.value_rows) if self.channels else keys
 
+    @no_type_check
     def matrices(self, rows: Rows) -> Float[np.ndarray, "H D D"]:
         r"""Every head's share of $\sqrt O A$."""
         parts = self.split(rows)
@@ -123,10 +125,13 @@ class Layout:
         return self.join(Parts(v, K @ left, Q @ right, a @ left, b, rest))
 
     @no_type_check
-    def velocity(self, rows: Rows, force: Matrix) -> Rows:
-        """The velocity in a force [`two-channels`]."""
+    def velocity(self, rows: Rows, force: Matrix, taken: Callable[[Matrix], Matrix] | None = None) -> Rows:
+        """The velocity in a force [`two-channels`], less what the heads take away of it by their own matrix."""
         parts = self.split(rows)
-        return self.moving(parts, parts.query @ force.T, self.effective_keys(parts) @ force)
+        keys = self.effective_keys(parts)
+        if taken is not None:
+            force = force - taken(keys.reshape(-1, self.dim).T @ parts.query.reshape(-1, self.dim))
+        return self.moving(parts, parts.query @ force.T, keys @ force)
 
     @no_type_check
     def diagonal_velocity(self, rows: Rows, drive: Float[np.ndarray, " D"]) -> Rows:
@@ -168,11 +173,13 @@ class Layout:
         curved = landscape.curve(slopes).reshape(-1, wide).T  # Q S'
         slopes = slopes.reshape(heads, self.size, wide)
 
+        @no_type_check
         def at(shift: float) -> Solve:
             apart = np.linalg.inv(shift * eye - bends)
             reach = (apart @ slopes).reshape(-1, wide)
             back = np.linalg.solve(np.eye(wide) + curved @ reach, curved)
 
+            @no_type_check
             def solve(right: Vector) -> Vector:
                 alone = (apart @ right.reshape(heads, self.size, 1)).ravel()
                 return alone - reach @ (back @ alone)
@@ -181,6 +188,7 @@ class Layout:
 
         return at
 
+    @no_type_check
     def driven_jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
         """The same in a force that does not change: every head by itself."""
         H = len(rows)
@@ -188,6 +196,7 @@ class Layout:
         apart[np.arange(H), :, np.arange(H), :] = self.bends(rows, force)
         return apart.reshape(H * self.size, H * self.size)
 
+    @no_type_check
     def slopes(self, rows: Rows) -> Float[np.ndarray, "H size D D"]:
         r"""$\partial(\sqrt OA)/\partial y$ for every number of every head."""
         parts, eye, H = self.split(rows), np.eye(self.dim), len(rows)
@@ -202,6 +211,7 @@ class Layout:
         )
         return np.concatenate([piece.reshape(H, -1, self.dim, self.dim) for piece in pieces], axis=1)
 
+    @no_type_check
     def bends(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "H size size"]:
         r"""Second derivatives of $\langle\sqrt OA, \hat G\rangle$ within every head."""
         v, K, Q, a, b, _ = self.split(rows)

@@ -222,13 +222,24 @@ def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], predictio
 
 
 def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level: float) -> float | None:
-    """The time at which a curve first falls to a level, `None` if it never does."""
+    """The time at which a curve first falls to a level, `None` if it never does.
+
+    Between two points it is the cubic through the four around, time as a function of the loss; where these do not fall
+    one after the other, or it leaves the two, a straight line.
+    """
     below = np.flatnonzero(loss <= level)
     if not len(below):
         return None
     i = int(below[0])
     if i == 0:
         return float(time[0])
+    times, losses = time[max(i - 2, 0) : i + 2], loss[max(i - 2, 0) : i + 2]
+    if len(losses) == 4 and (np.diff(losses) < 0).all():
+        apart = losses[:, None] - losses
+        weights = np.where(np.eye(4) == 1, 1.0, (level - losses) / (apart + np.eye(4))).prod(1)
+        when = float(times @ weights)
+        if time[i - 1] <= when <= time[i]:
+            return when
     share = (loss[i - 1] - level) / (loss[i - 1] - loss[i])
     return float(time[i - 1] + share * (time[i] - time[i - 1]))
 

@@ -20,6 +20,7 @@ Only operators that NumPy and JAX share are used, so the same lines serve a comp
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -60,7 +61,7 @@ class Moments:
         outputs = theta.shape[0]
         if self.blocks == "label":
             return theta.reshape(self.cross.shape)
-        rows, cols = np.triu_indices(theta.shape[1])
+        rows, cols = pairs(theta.shape[1])
         partner = (rows != cols).astype(theta.dtype)[:, None]
         return (theta[:, rows, cols] + partner * theta[:, cols, rows]).reshape(outputs, -1)
 
@@ -91,14 +92,22 @@ class Moments:
         if self.blocks == "label":
             return self
         dim, outputs = self.dim, self.out_dim
-        pairs = half_index(dim + outputs)[dim:, :dim]
-        keep = (pairs[..., None] * dim + np.arange(dim)).reshape(-1)
+        kept = half_index(dim + outputs)[dim:, :dim]
+        keep = (kept[..., None] * dim + np.arange(dim)).reshape(-1)
         return Moments(self.left[np.ix_(keep, keep)], None, self.cross[:, keep], self.power, dim=dim, blocks="label")
 
 
+@cache
+def pairs(width: int) -> tuple[Int[np.ndarray, " J"], Int[np.ndarray, " J"]]:
+    """The pairs a <= b."""
+    rows, cols = np.triu_indices(width)
+    return rows, cols
+
+
+@cache
 def half_index(width: int) -> Int[np.ndarray, "width width"]:
     """The position of the pair (a, b), in either order, among the pairs a <= b."""
     index = np.zeros((width, width), dtype=int)
-    rows, cols = np.triu_indices(width)
+    rows, cols = pairs(width)
     index[rows, cols] = index[cols, rows] = np.arange(len(rows))
     return index

@@ -17,8 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from iclflow.data.moments import AnyArray
 from iclflow.engines.field import Field, FlowLoss, State, field_of
 from iclflow.engines.outcome import Outcome
 from iclflow.engines.rosenbrock import between, implicit_step
@@ -96,20 +97,31 @@ def burst(
     return count, run >= RUN, step, rate, *found
 
 
-@partial(compiled, few=20_000)
-def watch(field: Field, states: Float[Array, "K G p"]) -> Float[Array, "K columns"]:
-    """The losses of many states."""
-    return jax.vmap(field.losses)(states)
+@partial(compiled, few=80_000)
+def watch(
+    field: Field, y: State, states: Float[Array, "K G p"], bends: Float[Array, "K 3 G p"],
+    step: Int[Array, " B"], share: Float[Array, " B"],
+) -> Float[Array, "B columns"]:  # fmt: skip
+    """The losses inside steps, the first of which begins at `y`, at the given share of each."""
+
+    def one(i: Array, s: Array) -> Array:
+        first = jnp.where(i == 0, y, states[i - 1])
+        return field.losses(between(first, states[i], bends[i], s))
+
+    return jax.vmap(one)(step, share)
 
 
-def watched(field: Field, states: Float[np.ndarray, "K G p"]) -> Float[np.ndarray, "K columns"]:
-    """The same of any number of them, compiled for `BURST`."""
+def watched(
+    field: Field, y: Float[np.ndarray, "G p"], states: Float[AnyArray, "K G p"], bends: Float[AnyArray, "K 3 G p"],
+    step: Int[np.ndarray, " n"], share: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, "n columns"]:  # fmt: skip
+    """The same at any number of places, compiled for `BURST`."""
     found = []
-    for first in range(0, len(states), BURST):
-        chunk = states[first : first + BURST]
-        filled = np.concatenate([chunk, np.zeros((BURST - len(chunk), *chunk.shape[1:]))])
-        found.append(np.asarray(watch(field, filled))[: len(chunk)])
-    return np.concatenate(found)
+    for first in range(0, len(step), BURST):
+        chunk = slice(first, first + BURST)
+        fill = (0, max(first + BURST - len(step), 0))
+        found.append(watch(field, y, states, bends, np.pad(step[chunk], fill), np.pad(share[chunk], fill)))
+    return np.concatenate(found)[: len(step)]
 
 
 def flow(
@@ -138,10 +150,9 @@ def flow(
         numbers = (now, end, min(step, end - now), tolerance, worth, most)
         count, change, step, seen, *arrays = burst(field, y, *map(np.asarray, numbers), implicit=implicit)
         count, step = int(count), float(step)
-        times, states, bends = (np.asarray(array)[:count] for array in arrays)
-        if count == 0 or not kept.extend(times, states, bends):
+        if count == 0 or not kept.extend(count, *arrays):
             return kept.outcome(taken + count, "the loss is not finite, or the step has shrunk to nothing")
-        now, y, taken = float(times[-1]), states[-1], taken + count
+        now, y, taken = float(arrays[0][count - 1]), np.asarray(arrays[1][count - 1]), taken + count
         progress(now, float(kept.last[0]))
         if change and implicit:
             implicit, worth, step = False, 1.5 * cost, min(step, LIMIT / fastest)
@@ -167,7 +178,8 @@ class Kept:
 
     def begin(self, time: float, y: np.ndarray) -> None:
         self.now, self.y = time, y
-        self.last = watched(self.field, y[None])[0]
+        nowhere = np.zeros((BURST, *y.shape)), np.zeros((BURST, 3, *y.shape))
+        self.last = watched(self.field, y, *nowhere, np.zeros(1, dtype=int), np.zeros(1))[0]
         self.settled = self.is_settled(float(self.last[0]))
         self.add(time, self.last, y)
 
@@ -179,34 +191,32 @@ class Kept:
         self.losses.append(losses)
 
     def extend(
-        self,
-        times: Float[np.ndarray, " K"],
-        states: Float[np.ndarray, "K G p"],
-        bends: Float[np.ndarray, "K 3 G p"],
+        self, count: int, times: Float[Array, " K"], states: Float[Array, "K G p"], bends: Float[Array, "K 3 G p"]
     ) -> bool:
         """Add what is worth keeping of some steps; False, and nothing is added, if a loss is not finite."""
-        losses = watched(self.field, states)
+        begin: np.ndarray = self.y
+        losses = watched(self.field, begin, states, bends, np.arange(count), np.ones(count))
         if not np.isfinite(losses[:, 0]).all():
             return False
-        times, losses = np.append(self.now, times), np.concatenate([self.last[None], losses])
-        states = np.concatenate([self.y[None], states])
+        now, losses = np.append(self.now, np.asarray(times)[:count]), np.concatenate([self.last[None], losses])
+        ends = np.asarray(states)
         moved = np.abs(np.diff(losses, axis=0)).max(1) / self.loss_step
-        lengths = np.diff(times)
-        parts = np.maximum(moved, np.diff(clock(times))).astype(int).clip(1)
+        lengths = np.diff(now)
+        parts = np.maximum(moved, np.diff(clock(now))).astype(int).clip(1)
         step = np.repeat(np.arange(len(parts)), parts)
         share = (np.arange(len(step)) - np.repeat(np.cumsum(parts) - parts, parts) + 1) / parts[step]
         inside = share < 1
-        all_losses, all_states = losses[step + 1], states[step + 1]
+        all_losses = losses[step + 1]
         if inside.any():
-            i, s = step[inside], share[inside]
-            all_states[inside] = between(states[i], states[i + 1], bends[i], s)
-            all_losses[inside] = watched(self.field, all_states[inside])
-        all_times = times[step] + share * lengths[step]
-        for time, loss, y, within, part in zip(all_times, all_losses, all_states, inside, parts[step], strict=True):
-            self.now, self.last, self.y = float(time), loss, y
-            self.settled = self.is_settled(float(loss[0]))
-            if self.settled or self.moved(time, loss) or (part > 1 and not within):
-                self.add(time, loss, y if self.settled or not within else None)
+            all_losses[inside] = watched(self.field, begin, states, bends, step[inside], share[inside])
+        all_times = now[step] + share * lengths[step]
+        for time, loss, i, s in zip(all_times, all_losses, step, share, strict=True):
+            self.now, self.last, self.settled = float(time), loss, self.is_settled(float(loss[0]))
+            if s == 1 or self.settled:
+                first = ends[i - 1] if i else begin
+                self.y = ends[i] if s == 1 else between(first, ends[i], np.asarray(bends[i]), s)
+            if self.settled or self.moved(time, loss) or (parts[i] > 1 and s == 1):
+                self.add(time, loss, self.y if s == 1 or self.settled else None)
             if self.settled:
                 break
         return True

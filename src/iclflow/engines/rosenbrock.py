@@ -5,21 +5,24 @@ $$\Big(\frac1{h\gamma} - f'(y)\Big)\,u_i = f\big(y + \textstyle\sum_{j<i} a_{ij}
 
 Eight stages share the root of one matrix, and one compiled right-hand side: they are rounds of a loop. The method is
 L-stable: what has relaxed stays relaxed at any step. $u_8$ is the error of the embedded result of order 4, and far more
-than that of $y_1$ itself: a tenth of it is reported.
+than that of $y_1$ itself: a fiftieth of it is reported, with which drop times are as exact as by explicit steps.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from iclflow.data.moments import AnyArray
 from iclflow.engines.field import Field, State
 from iclflow.engines.tsitouras import padded
 from iclflow.system.compiled import put
 
 __all__ = ["between", "implicit_step"]
 
-SHARE = 0.1  # of the embedded error
+SHARE = 0.02  # of the embedded error
 GAMMA = 0.21193756319429014
 A6 = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
 A = (
@@ -82,12 +85,6 @@ def implicit_step(
     return end, velocity, SHARE * stages[7], jnp.tensordot(np.array(BEND), stages[:8], 1)
 
 
-def between(
-    first: Float[np.ndarray, "K G p"],
-    last: Float[np.ndarray, "K G p"],
-    bend: Float[np.ndarray, "K 3 G p"],
-    share: Float[np.ndarray, " K"],
-) -> Float[np.ndarray, "K G p"]:
-    """States inside steps, at the given share of each, to order 4."""
-    s = share[:, None, None]
-    return (1 - s) * first + s * last + s * (1 - s) * (bend[:, 0] + s * (bend[:, 1] + s * bend[:, 2]))
+def between(first: Float[AnyArray, "G p"], last: Float[AnyArray, "G p"], bend: Float[AnyArray, "3 G p"], s: Any) -> Any:
+    """The state at the share `s` of a step, to order 4."""
+    return (1 - s) * first + s * last + s * (1 - s) * (bend[0] + s * (bend[1] + s * bend[2]))

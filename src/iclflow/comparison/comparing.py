@@ -23,6 +23,7 @@ __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
 FEWEST = 100  # steps after the last drop that show a floor
+FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
 
 
 def counted(index: int | None) -> int | None:
@@ -213,12 +214,23 @@ def observed_floor(
 
 
 def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], prediction: Prediction) -> tuple[float, float]:
-    """The largest and the time-averaged distance between observed and predicted loss."""
-    difference = np.abs(loss - prediction.loss(time)) / prediction.levels[0]
+    """The largest and the time-averaged distance between observed and predicted loss.
+
+    Where theory moves between two points of the curve, as where one has dropped and the other has not, it is followed
+    there, and the curve is a straight line.
+    """
+    zero, expected = prediction.levels[0], prediction.loss(time)
+    largest = float(np.abs(loss - expected).max()) / zero
     inside = time <= max(prediction.end, time[0] + 1e-12)
-    duration = time[inside][-1] - time[0]
-    mean = np.trapezoid(difference[inside], time[inside]) / duration if duration > 0 else difference[0]
-    return float(difference.max()), float(mean)
+    time, loss = time[inside], loss[inside]
+    if len(time) < 2:
+        return largest, float(abs(loss[0] - expected[0])) / zero
+    parts = (np.abs(np.diff(expected[inside])) / (FINE * zero)).astype(int) + 1
+    part = np.repeat(np.arange(len(parts)), parts)
+    share = (np.arange(len(part)) - np.repeat(np.cumsum(parts) - parts, parts)) / parts[part]
+    times = np.append(time[part] + share * np.diff(time)[part], time[-1])
+    difference = np.abs(np.interp(times, time, loss) - prediction.loss(times))
+    return largest, float(np.trapezoid(difference, times) / (time[-1] - time[0])) / zero
 
 
 def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level: float) -> float | None:

@@ -71,6 +71,22 @@ def test_compare_and_figures_neither_draw_nor_sum_again(data, counted):
     assert counted["data"] == 0
 
 
+def test_another_model_on_the_same_sample_sums_nothing(counted):
+    """Whatever the sample depends on makes it another one."""
+    same = {"samples": 217, "init": 0.1, "lr": 0.1, "steps": 5, "seed": 4}
+    model = icl.Separate(heads=2)
+    train = lambda task=TASK, model=model, **more: icl.train(task, model, **{**same, **more})
+    first, second = train(), train(model=icl.Separate(heads=4, rank=2))
+    assert counted["sums"] == 1
+    assert np.array_equal(first.arrays("moments")["left"], second.arrays("moments")["left"])
+    others = ({"seed": 5}, {"samples": 218}, {"whiten": False}, {"task": TASK.replace(context=11)},
+              {"task": TASK.replace(task_seed=1)}, {"data_seed": 6})  # fmt: skip
+    for number, other in enumerate(others, start=2):
+        train(**other)
+        assert counted["sums"] == number, other
+    assert float(train(seed=5, data_seed=4).loss[0]) == pytest.approx(float(first.loss[0]), rel=1e-2)
+
+
 def test_the_moments_of_a_run_are_those_of_its_sequences(tmp_path):
     """Against a sum over sequences that is written here; also after saving, for every seed."""
     run = icl.train(TASK, icl.Merged(heads=2), init=0.1, samples=60, lr=0.01, steps=5, seeds=2, out=tmp_path / "run")

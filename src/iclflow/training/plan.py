@@ -28,6 +28,7 @@ from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import take, vector_mask, vectors_are_zero
+from iclflow.system.lately import Lately
 from iclflow.system.memory import require
 from iclflow.system.progress import Report
 from iclflow.training.cost import token_bytes
@@ -44,6 +45,7 @@ __all__ = ["Plan"]
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 POPULATION_GRAMS = 7  # stream drawn from `data_seed`
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
+SAMPLES = Lately(4, 2**24)  # moments of samples: the next model is often trained on the same one
 ENOUGH = 20_000  # sequences of the user's that tell whether vector blocks learn more than noise
 
 
@@ -225,7 +227,12 @@ class Plan:
             laws = [(self.task, self.task.icl_fraction), *tests]
             return [population_moments(task, self.normalize, blocks, p) for task, p in laws]
         tell = lambda share: report(0.0, f"moments {share:.0%}")
-        return [sampled_moments(s, self.normalize, self.task.prefix_loss, blocks, tell) for s in self.samples(seed)]
+        sets, normalize, prefixes = self.samples(seed), self.normalize, self.task.prefix_loss
+        make = lambda: [sampled_moments(s, normalize, prefixes, blocks, tell) for s in sets]
+        if self.own is not None:
+            return make()
+        drawn = (self.training.whiten, self.data_seed(seed), *(s.count for s in sets))
+        return SAMPLES.get((self.task, normalize, blocks, drawn), make)
 
     def sequences(self, seed: int) -> list[np.ndarray]:
         """The same as whole arrays."""

@@ -31,7 +31,7 @@ __all__ = ["flow"]
 
 BURST = 256  # solver steps in one compiled call
 FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
-MOST_STEPS = 2_000_000  # solver steps, whatever the end time
+MOST_STEPS = 20_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
 REACH = 2.0  # the relative change of a head in an implicit step, times the fifth root of the tolerance
 LARGEST = 700  # weights for which matrices are made

@@ -6,6 +6,7 @@ the page may not load anything from elsewhere.
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ __all__ = ["make_app", "serve"]
 
 HOST = "127.0.0.1"
 LARGEST_BODY = 256 * 1024  # bytes
+TURN = 5e-4  # seconds after which a thread that computes theory lets one that trains or answers go on
 METHODS = ("GET", "HEAD", "POST")
 HEAD = """<!DOCTYPE html>
 <html lang="en">
@@ -105,6 +107,7 @@ def followed_link() -> bool:
 def serve(port: int, saved: Path | None, opened: Callable[[str], None] = lambda url: None) -> None:
     """Serve the page until Ctrl-C; `opened` is called with its address once it can be visited."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    sys.setswitchinterval(TURN)
     jobs = Jobs()
     socket = make_server(HOST, port, Flask("waiting"), threaded=True)  # binds first: port 0 takes a free one
     socket.app = make_app(socket.port, saved, jobs).server

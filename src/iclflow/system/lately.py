@@ -1,4 +1,4 @@
-"""What was made last of something slow, for those who ask for the same again: as few as are told, and only small ones."""
+"""What was made last of something slow, for those who ask for the same again: few results, and only small ones."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

@@ -30,15 +30,15 @@ MOST_STAGES = 200
 LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
 SHORTEST = 1e-10  # of the time scale of the heads in a drop
 
-DP_STATES = (
+DP_STATES = tuple(map(np.array, (
     (1 / 5,),
     (3 / 40, 9 / 40),
     (44 / 45, -56 / 15, 32 / 9),
     (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
     (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
     (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
-)  # the explicit method of Dormand and Prince, order 5(4)
-DP_ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
+)))  # the explicit method of Dormand and Prince, order 5(4)  # fmt: skip
+DP_ERROR = np.array((71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40))
 
 Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
@@ -236,12 +236,13 @@ class Course:
         scale = 1 / (drive[open_][-1] * np.abs(y).max())
         reached, h, origin = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now
         while reached < self.share:
-            stages = np.empty((len(DP_ERROR), *y.shape))
-            stages[0] = velocity
+            stages = np.empty((len(DP_ERROR), y.size))
+            stages[0] = velocity.ravel()
             for i, states in enumerate(DP_STATES, start=1):
-                at = y + h * np.tensordot(states, stages[:i], 1)
-                stages[i] = field(at)
-            error = h * np.tensordot(DP_ERROR, stages, 1)
+                at = y + (h * (states @ stages[:i])).reshape(y.shape)
+                velocity_there = field(at)
+                stages[i] = velocity_there.ravel()
+            error = h * (DP_ERROR @ stages).reshape(y.shape)
             change = largest(error, y) / (0.01 * TOLERANCE)
             reached = share(at)
             if not change <= 1 or reached > 1.5 * self.share:
@@ -250,7 +251,7 @@ class Course:
                 if h < 1e-12 * (self.now - origin):
                     raise Unfinished
                 continue
-            y, velocity, self.now = at, stages[-1], self.now + h
+            y, velocity, self.now = at, velocity_there, self.now + h
             self.rows[free] = layout.turned(y, left.T, right.T)
             self.record(velocity, downhill(y))
             h *= next_step(change)

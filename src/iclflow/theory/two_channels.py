@@ -143,9 +143,15 @@ class Layout:
     def moving(self, parts: Parts, felt: Float[np.ndarray, "H R D"], pull: Float[np.ndarray, "H R D"]) -> Rows:
         r"""The velocity from $\hat Gq_r$ (`felt`) and $\hat G'p_r$ (`pull`) of every head."""
         v, K, _, a, b, rest = parts
-        value, key = np.sum(K * felt, axis=(1, 2)), v[:, None, None] * felt
+        H, wide = len(v), self.rank * self.dim
+        moved = felt.reshape(H, wide)
         if not self.channels:
-            return np.concatenate([value[:, None], key.reshape(len(v), -1), pull.reshape(len(v), -1)], axis=1)
+            rows = np.empty((H, self.size))
+            rows[:, 0] = (K.reshape(H, wide) * moved).sum(1)
+            np.multiply(v[:, None], moved, out=rows[:, 1 : 1 + wide])
+            rows[:, 1 + wide :] = pull.reshape(H, wide)
+            return rows
+        value, key = (K.reshape(H, wide) * moved).sum(1), v[:, None, None] * felt
         tokens = self.weight * (b.transpose(0, 2, 1) @ felt)
         labels = self.weight * (felt @ a.transpose(0, 2, 1))
         return self.join(Parts(value, key, pull, tokens, labels, np.zeros_like(rest)))

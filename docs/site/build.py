@@ -64,14 +64,19 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.no_figures:
         draw_missing(folders, small)
     stage(source, folders)
+    made = given.work / "site-made" / "html"  # notebooks leave pictures in the folder above it
+    shutil.rmtree(made.parent, ignore_errors=True)
+    code = sphinx(source, made, given.work / "site-parsed")
+    if code:
+        return code
     shutil.rmtree(given.out, ignore_errors=True)
-    code = sphinx(source, given.out, given.work / "site-parsed")
-    wrong = [] if code else offline.complaints(given.out)
+    shutil.move(made, given.out)
+    wrong = offline.complaints(given.out)
     for line in wrong:
         print(line, file=sys.stderr)
-    if not code and not wrong:
+    if not wrong:
         print(f"{given.out / 'index.html'}: {len(list(given.out.rglob('*.html')))} pages")
-    return code or int(bool(wrong))
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ __all__ = ["flow"]
 BURST = 256  # solver steps in one compiled call
 FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
 MOST_STEPS = 20_000_000  # solver steps, whatever the end time
-LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much
+LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much,
+WEIGHT_STEP = 0.005  # or a weight, of the largest one
 REACH = 2.0  # the relative change of a head in an implicit step, times the fifth root of the tolerance
 LARGEST = 700  # weights for which matrices are made
 RUN = 8  # steps in a row that have to agree on a change of method
@@ -162,7 +163,7 @@ def flow(
 
 
 class Kept:
-    """The saved times: every one at which loss or time has visibly moved since the one before.
+    """The saved times: every one at which loss, time or weights have visibly moved since the one before.
 
     Where a step of the solver is longer than that, losses inside it are added, of the states that the method has for
     them; weights are kept at the ends of steps alone, where they are most exact.
@@ -215,7 +216,7 @@ class Kept:
             if s == 1 or self.settled:
                 first = ends[i - 1] if i else begin
                 self.y = ends[i] if s == 1 else between(first, ends[i], np.asarray(bends[i]), s)
-            if self.settled or self.moved(time, loss) or (parts[i] > 1 and s == 1):
+            if self.settled or self.moved(time, loss) or (s == 1 and (parts[i] > 1 or self.turned())):
                 self.add(time, loss, self.y if s == 1 or self.settled else None)
             if self.settled:
                 break
@@ -223,6 +224,9 @@ class Kept:
 
     def moved(self, time: float, losses: np.ndarray) -> bool:
         return bool(clock(time) - clock(self.times[-1]) > 1 or np.abs(losses - self.losses[-1]).max() > self.loss_step)
+
+    def turned(self) -> bool:
+        return bool(np.abs(self.y - self.states[-1]).max() > WEIGHT_STEP * np.abs(self.y).max())
 
     def outcome(self, solver_steps: int, result: str) -> Outcome:
         if self.now > self.times[-1]:

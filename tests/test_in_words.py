@@ -52,4 +52,23 @@ def test_own_data_are_judged_by_their_own_moments(quiet):
 def test_plateaus_far_from_theory_are_said_too():
     comparison = icl.compare(icl.train(icl.Task(dim=2), icl.Separate(heads=2), init=1e-2, engine="moments"))
     far = replace(comparison.plateaus[0], predicted_level=2 * comparison.plateaus[0].observed_level)
-    assert "plateaus within 0.5 of theory" in against_theory([replace(comparison, plateaus=(far,))])
+    assert "plateaus within 0.5 of theory" in against_theory([replace(comparison, plateaus=(far,))], with_times=True)
+
+
+def test_a_run_that_diverged_is_compared_until_then_and_says_so(quiet):
+    """Losses of 1e187 are no distance from theory."""
+    run = icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=0.05, lr=3.0, steps=3000)
+    assert run.status == "diverged"
+    found = icl.compare(run)
+    assert found.diverged
+    assert found.loss.max() <= 10
+    assert found.mean_gap <= found.largest_gap < 10
+    assert "until the run diverges at t/tau" in str(found)
+    assert str(account(run)).endswith("until it diverges")
+
+
+def test_a_loss_without_drops_has_no_times_of_drops(quiet):
+    """Large weights: theory knows when each component is learned, but nothing drops."""
+    words = str(account(icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=1.0)))
+    assert words.startswith("without a drop")
+    assert "drop times" not in words

@@ -22,6 +22,7 @@ from iclflow.results.run import Run
 __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
+BLOWN = 10.0  # times the initial or the zero loss: a run that is beyond it has diverged
 FEWEST = 100  # steps after the last drop that show a floor
 FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
 
@@ -103,11 +104,13 @@ class Comparison:
     loss: Float[np.ndarray, " T"]
     window: int = 1  # how many steps were averaged, because minibatches make the loss noisy
     floor: Floor | None = None  # of minibatches, if the run goes on well beyond its last drop
+    diverged: bool = False  # whether the loss blew up later; the curve ends before
 
     @property
     def averaged(self) -> str:
-        """What was done to the noise of minibatches."""
-        return "" if self.window == 1 else f" (of a falling fit to means over {self.window} steps)"
+        """What was done to the noise of minibatches, and to a run that diverged."""
+        smooth = "" if self.window == 1 else f" (of a falling fit to means over {self.window} steps)"
+        return smooth + (f", until the run diverges at t/tau = {self.time[-1]:.4g}" if self.diverged else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves, ready for JSON."""
@@ -185,9 +188,8 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
     curves = run.arrays("curves")
-    time, loss = curves["time"], curves["loss"]
-    finite = np.isfinite(loss)
-    time, loss, window = time[finite], loss[finite], 1
+    sound = before_blow_up(curves["loss"], float(prediction.levels[0]))
+    time, loss, window = curves["time"][:sound], curves["loss"][:sound], 1
     plateaus = tuple(observed_plateaus(time, loss, prediction))  # of the raw curve, whose noise says what is a drop
     floor = observed_floor(time, loss, prediction)
     if run.training.batch is not None and len(time) > 2:
@@ -196,7 +198,16 @@ def compare_one(run: Run, source: str | None) -> Comparison:
             time, loss = time[:-ENDS], loss[:-ENDS]
     largest, mean = gaps(time, loss, prediction)
     drops = tuple(observed_drops(run, time, loss, prediction))
-    return Comparison(run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor)
+    diverged = sound < len(curves["loss"])
+    return Comparison(
+        run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor, diverged
+    )
+
+
+def before_blow_up(loss: Float[np.ndarray, " T"], zero: float) -> int:
+    """How many losses come before the first that is no number or far above both the initial and the zero loss."""
+    blown = ~(loss <= BLOWN * max(float(loss[0]), zero))
+    return int(np.argmax(blown)) if blown.any() else len(loss)
 
 
 def observed_floor(
@@ -230,7 +241,8 @@ def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], predictio
     share = (np.arange(len(part)) - np.repeat(np.cumsum(parts) - parts, parts)) / parts[part]
     times = np.append(time[part] + share * np.diff(time)[part], time[-1])
     difference = np.abs(np.interp(times, time, loss) - prediction.loss(times))
-    return largest, float(np.trapezoid(difference, times) / (time[-1] - time[0])) / zero
+    mean = float(np.trapezoid(difference, times) / (time[-1] - time[0])) / zero
+    return max(largest, mean), mean
 
 
 def crossing(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], level: float) -> float | None:

@@ -22,7 +22,8 @@ class Account:
     why_not: str
 
     def __str__(self) -> str:
-        return ", ".join(part for part in (count(self.drops), against_theory(self.comparisons)) if part)
+        theory = against_theory(self.comparisons, with_times=max(self.drops) > 0)
+        return ", ".join(part for part in (count(self.drops), theory) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the account, ready for JSON."""
@@ -54,7 +55,7 @@ def count(drops: list[int]) -> str:
     return f"in {number} drop{'' if fewest == most == 1 else 's'}" if most else "without a drop"
 
 
-def against_theory(comparisons: list[Comparison]) -> str:
+def against_theory(comparisons: list[Comparison], with_times: bool) -> str:
     """The largest deviations of plateaus, drop times and mean loss from theory over all seeds."""
     if not comparisons:
         return ""
@@ -63,7 +64,8 @@ def against_theory(comparisons: list[Comparison]) -> str:
     phrases = []
     if levels:
         phrases.append(f"plateaus within {max(levels):.2g} of theory")
-    if times:
+    if times and with_times:
         phrases.append(f"drop times within {max(times):.2g}")
-    phrases.append(f"mean gap {max(c.mean_gap for c in comparisons):.2g}")
+    until = " until it diverges" if any(c.diverged for c in comparisons) else ""
+    phrases.append(f"mean gap {max(c.mean_gap for c in comparisons):.2g}{until}")
     return ", ".join(phrases)

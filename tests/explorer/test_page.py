@@ -349,6 +349,7 @@ def test_every_picture_has_a_legend_with_its_own_colours(page, address):
     words = lambda name: page.evaluate(
         f"[...document.querySelectorAll('#{name} .legendtext')].map(text => text.textContent)"
     )
+    until(page, TRACES.format("loss") + ".some(trace => trace.name === 'theory')")  # it may come after the simulation
     loss = {"theory", "seed 0", "seeds 1 to 2", "drops, 95 % interval (theory)", "plateaus (theory)", "cursor"}
     assert set(words("loss")) == loss
     assert set(words("gains")) == {"component 1", "component 2", "component 3", "number learned", "cursor"}

@@ -230,7 +230,7 @@ def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], predictio
     Where theory moves between two points of the curve, as where one has dropped and the other has not, it is followed
     there, and the curve is a straight line.
     """
-    zero, expected = prediction.levels[0], prediction.loss(time)
+    zero, expected = float(prediction.levels[0]), prediction.loss(time)
     largest = float(np.abs(loss - expected).max()) / zero
     inside = time <= max(prediction.end, time[0] + 1e-12)
     time, loss = time[inside], loss[inside]

@@ -49,7 +49,7 @@ def test_a_signal_while_the_session_is_starting_stops_it_too(tmp_path, after):
         assert time.monotonic() - begun < 5
         assert gone(process.pid, 3.0)
     too_early = process.returncode == -signal.SIGTERM and out == "" and not path.exists()  # Python was still loading it
-    assert process.returncode == 130 or (after < 2 and too_early)
+    assert process.returncode == 130 or (after < 2 and too_early), err
     assert "Traceback" not in err
 
 

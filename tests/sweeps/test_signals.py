@@ -45,3 +45,18 @@ def test_a_second_signal_is_heard_until_the_first_has_been_caught():
         os.kill(os.getpid(), signal.SIGINT)  # while tidying: nothing is raised
         heard.append("tidied")
     assert heard == ["again", "again", "tidied"]
+
+
+def interrupted_import():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise TypeError("expected a message argument") from None
+
+
+def test_a_signal_that_became_another_error_is_still_a_signal():
+    """An import that is interrupted can end with a `TypeError`; without a signal an error stays what it is."""
+    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
+        interrupted_import()
+    with pytest.raises(TypeError), stopped_by_signals():
+        raise TypeError("of its own")

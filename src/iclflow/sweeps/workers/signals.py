@@ -1,7 +1,8 @@
 """SIGTERM stops a session as Ctrl-C does, and a single signal is enough.
 
 A signal raises `KeyboardInterrupt` wherever the main thread happens to be. If that is in a destructor, Python discards
-the exception; therefore the signal is also recorded, and the session checks the record between two runs.
+the exception, and in the middle of an import it can become another one; therefore the signal is also recorded, and the
+session checks the record between two runs and when an error ends it.
 """
 
 import contextlib
@@ -47,16 +48,21 @@ def stopped_by_signals() -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in BOTH}
     try:
         yield
+    except IclflowError:
+        raise
+    except Exception as error:
+        obey_signals(error)
+        raise
     finally:
         Heard.asked = Heard.tidying = False
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def obey_signals() -> None:
-    """Stop now if a signal has asked for it, even if its exception was lost."""
+def obey_signals(instead: Exception | None = None) -> None:
+    """Stop now if a signal has asked for it, even if its exception was lost or something made another one of it."""
     if Heard.asked and in_main_thread():
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt from instead
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.comparison.comparing import Drop, crossing
+from iclflow.comparison.comparing import Drop, crossing, gaps
 from iclflow.comparison.gains import gains
 from iclflow.comparison.lag import LARGE_LAG
 
@@ -139,3 +139,29 @@ def test_heads_and_components_count_from_one_in_print_and_from_zero_in_arrays(ru
     assert f"head {prediction.heads[0] + 1} learns component 1 and holds 100% of it" in repr(prediction)
     unsure = replace(prediction, head_shares=np.zeros(4))
     assert "learns component 1, or another: small effects decide" in repr(unsure)
+
+
+def test_the_mean_gap_follows_theory_where_the_curve_has_no_points():
+    """Drops that are a little late, on a curve with few points on its plateaus: the gap is the area between the two."""
+    task = icl.Task(dim=3)
+    start = icl.train(task, icl.Separate(heads=3), init=1e-3, time=1.0).initial_weights
+    prediction = icl.predict(task, icl.Separate(heads=3), weights=start)
+    late = 0.01 * prediction.drop_times[0]
+    dense = np.linspace(0, prediction.end, 400_001)
+    curve = prediction.loss(np.maximum(dense - late, 0))
+    exact = np.trapezoid(np.abs(curve - prediction.loss(dense)), dense) / dense[-1] / prediction.levels[0]
+    moved = np.abs(np.diff(curve, prepend=curve[0])) > 1e-5
+    few = moved | (np.arange(len(dense)) % 4000 == 0)
+    assert few.sum() < 40_000
+    assert gaps(dense[few], curve[few], prediction)[1] == pytest.approx(exact, rel=0.02)
+
+
+def test_the_time_of_a_drop_is_exact_between_the_points_of_a_curve():
+    time = np.arange(0, 6, 0.23)
+    loss = 1 / (1 + np.exp(time - 3))
+    for level in (0.2, 0.35, 0.6, 0.8):  # a straight line between two points is off by up to 3e-3
+        assert crossing(time, loss, level) == pytest.approx(3 + np.log(1 / level - 1), abs=1e-4)
+    stairs = np.minimum.accumulate(np.round(loss, 1))  # flat pieces have no cubic
+    assert crossing(time, stairs, 0.55) == pytest.approx(3 + np.log(1 / 0.55 - 1), abs=0.23)
+    assert crossing(time, loss, 2.0) == 0.0
+    assert crossing(time, loss, -1.0) is None

@@ -55,16 +55,16 @@ def test_plateaus_far_from_theory_are_said_too():
     assert "plateaus within 0.5 of theory" in against_theory([replace(comparison, plateaus=(far,))], with_times=True)
 
 
-def test_a_run_that_diverged_is_compared_until_then_and_says_so(quiet):
+def test_a_loss_that_blows_up_is_compared_until_then_and_says_so(quiet):
     """Losses of 1e187 are no distance from theory."""
     run = icl.train(icl.Task(dim=3), icl.Separate(heads=3), init=0.05, lr=3.0, steps=3000)
     assert run.status == "diverged"
     found = icl.compare(run)
-    assert found.diverged
+    assert found.blown_up
     assert found.loss.max() <= 10
     assert found.mean_gap <= found.largest_gap < 10
-    assert "until the run diverges at t/tau" in str(found)
-    assert str(account(run)).endswith("until it diverges")
+    assert "until the loss blows up after t/tau" in str(found)
+    assert str(account(run)).endswith("until it blows up")
 
 
 def test_a_loss_without_drops_has_no_times_of_drops(quiet):

@@ -116,3 +116,10 @@ def test_every_saved_time_is_close_to_the_one_before(plateaus):
         time, loss = run.time.values, run.loss.values
         assert np.abs(np.diff(loss)).max() < 3 * 5e-4 * loss[0]
         assert (np.diff(time) / (time[:-1] + 5)).max() < 1.01**3 - 1
+
+
+def test_weights_are_kept_wherever_they_move():
+    """Inside a head of rank two a key turns while the loss rests: no two saved weights are far apart."""
+    run = icl.train(icl.Task(), icl.Separate(heads=3, rank=2), init=5e-3, tolerance=1e-12, records=20_000)
+    value = run.weights["value"].values.reshape(run.weights.sizes["record"], -1)
+    assert np.abs(np.diff(value, axis=0)).max() < 0.015 * np.abs(value).max()

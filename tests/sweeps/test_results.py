@@ -10,6 +10,7 @@ from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.sweeps.store.protocol import open_store
 from iclflow.sweeps.workers import sharing
+from iclflow.system.lately import Lately
 from iclflow.system.thinning import kept_places
 
 BASE = {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 60}
@@ -85,19 +86,21 @@ def test_runs_that_share_data_share_the_moments(tmp_path):
     before = sharing.KEPT.made
     icl.sweep(grid, tmp_path / "s", workers=0)
     assert sharing.KEPT.made - before == 2  # one per seed, not one per run
-    assert max(len(sharing.KEPT.things), 1) <= sharing.MOST
+    assert max(len(sharing.KEPT.things), 1) <= sharing.KEPT.most
 
 
-def test_what_is_kept_for_others_is_bounded(monkeypatch):
-    kept = sharing.Kept()
+def test_what_is_kept_for_others_is_bounded():
+    kept = Lately(8, 2**29, least=1)
     for number in range(20):
         kept.get(number, lambda: [np.zeros(1000)])
     assert list(kept.things) == list(range(12, 20))
-    monkeypatch.setattr(sharing, "MOST_BYTES", 20_000)
-    kept.get("large", lambda: [np.zeros(2000)])
-    assert list(kept.things) == ["large"] or kept.weight() <= 20_000
-    assert "large" in kept.things
-    assert kept.get("large", lambda: None)[0].size == 2000
+    kept.most_bytes = 20_000
+    kept.get("large", lambda: [np.zeros(3000)])
+    assert list(kept.things) == ["large"]
+    assert kept.get("large", lambda: None)[0].size == 3000
+    kept.least = 0
+    assert kept.get("larger", lambda: [np.zeros(4000)])[0].size == 4000
+    assert list(kept.things) == []
 
 
 def test_runs_on_workers_share_moments_and_have_the_same_bits(tmp_path):

@@ -18,11 +18,12 @@ from iclflow.comparison.sample import sample_landscape, sequences_of
 from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Weights
 from iclflow.results.run import Run
+from iclflow.system.thinning import subdivided
 
 __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
-BLOWN = 10.0  # times the initial or the zero loss: a run that is beyond it has diverged
+BLOWN = 10.0  # times the initial or the zero loss: beyond it a loss has blown up
 FEWEST = 100  # steps after the last drop that show a floor
 FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
 
@@ -104,13 +105,13 @@ class Comparison:
     loss: Float[np.ndarray, " T"]
     window: int = 1  # how many steps were averaged, because minibatches make the loss noisy
     floor: Floor | None = None  # of minibatches, if the run goes on well beyond its last drop
-    diverged: bool = False  # whether the loss blew up later; the curve ends before
+    blown_up: bool = False  # whether the loss blew up; the curve ends before
 
     @property
     def averaged(self) -> str:
-        """What was done to the noise of minibatches, and to a run that diverged."""
+        """What was done to the noise of minibatches, and to a loss that blew up."""
         smooth = "" if self.window == 1 else f" (of a falling fit to means over {self.window} steps)"
-        return smooth + (f", until the run diverges at t/tau = {self.time[-1]:.4g}" if self.diverged else "")
+        return smooth + (f", until the loss blows up after t/tau = {self.time[-1]:.4g}" if self.blown_up else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves, ready for JSON."""
@@ -122,6 +123,7 @@ class Comparison:
             "largest_gap": None if np.isnan(self.largest_gap) else self.largest_gap,  # no theory of the times
             "mean_gap": None if np.isnan(self.mean_gap) else self.mean_gap,
             "window": self.window,
+            "blown_up": self.blown_up,
             "floor": None if self.floor is None else asdict(self.floor),
             "reliable": self.prediction.reliable,
             "notes": list(self.prediction.notes),
@@ -198,9 +200,9 @@ def compare_one(run: Run, source: str | None) -> Comparison:
             time, loss = time[:-ENDS], loss[:-ENDS]
     largest, mean = gaps(time, loss, prediction)
     drops = tuple(observed_drops(run, time, loss, prediction))
-    diverged = sound < len(curves["loss"])
+    blown_up = sound < len(curves["loss"])
     return Comparison(
-        run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor, diverged
+        run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor, blown_up
     )
 
 
@@ -237,9 +239,8 @@ def gaps(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"], predictio
     if len(time) < 2:
         return largest, float(abs(loss[0] - expected[0])) / zero
     parts = (np.abs(np.diff(expected[inside])) / (FINE * zero)).astype(int) + 1
-    part = np.repeat(np.arange(len(parts)), parts)
-    share = (np.arange(len(part)) - np.repeat(np.cumsum(parts) - parts, parts)) / parts[part]
-    times = np.append(time[part] + share * np.diff(time)[part], time[-1])
+    step, share = subdivided(parts)
+    times = np.append(time[0], time[step] + share * np.diff(time)[step])
     difference = np.abs(np.interp(times, time, loss) - prediction.loss(times))
     mean = float(np.trapezoid(difference, times) / (time[-1] - time[0])) / zero
     return max(largest, mean), mean

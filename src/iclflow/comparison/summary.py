@@ -66,6 +66,6 @@ def against_theory(comparisons: list[Comparison], with_times: bool) -> str:
         phrases.append(f"plateaus within {max(levels):.2g} of theory")
     if times and with_times:
         phrases.append(f"drop times within {max(times):.2g}")
-    until = " until it diverges" if any(c.diverged for c in comparisons) else ""
+    until = " until it blows up" if any(c.blown_up for c in comparisons) else ""
     phrases.append(f"mean gap {max(c.mean_gap for c in comparisons):.2g}{until}")
     return ", ".join(phrases)

@@ -26,6 +26,7 @@ from iclflow.engines.rosenbrock import between, implicit_step
 from iclflow.engines.tsitouras import LIMIT, explicit_step
 from iclflow.models import Weights
 from iclflow.system.compiled import compiled, put
+from iclflow.system.thinning import subdivided
 
 __all__ = ["flow"]
 
@@ -204,8 +205,7 @@ class Kept:
         moved = np.abs(np.diff(losses, axis=0)).max(1) / self.loss_step
         lengths = np.diff(now)
         parts = np.maximum(moved, np.diff(clock(now))).astype(int).clip(1)
-        step = np.repeat(np.arange(len(parts)), parts)
-        share = (np.arange(len(step)) - np.repeat(np.cumsum(parts) - parts, parts) + 1) / parts[step]
+        step, share = subdivided(parts)
         inside = share < 1
         all_losses = losses[step + 1]
         if inside.any():
@@ -216,7 +216,7 @@ class Kept:
             if s == 1 or self.settled:
                 first = ends[i - 1] if i else begin
                 self.y = ends[i] if s == 1 else between(first, ends[i], np.asarray(bends[i]), s)
-            if self.settled or self.moved(time, loss) or (s == 1 and (parts[i] > 1 or self.turned())):
+            if self.settled or self.moved(time, loss) or (s == 1 and (parts[i] > 1 or self.weights_moved())):
                 self.add(time, loss, self.y if s == 1 or self.settled else None)
             if self.settled:
                 break
@@ -225,7 +225,7 @@ class Kept:
     def moved(self, time: float, losses: np.ndarray) -> bool:
         return bool(clock(time) - clock(self.times[-1]) > 1 or np.abs(losses - self.losses[-1]).max() > self.loss_step)
 
-    def turned(self) -> bool:
+    def weights_moved(self) -> bool:
         return bool(np.abs(self.y - self.states[-1]).max() > WEIGHT_STEP * np.abs(self.y).max())
 
     def outcome(self, solver_steps: int, result: str) -> Outcome:

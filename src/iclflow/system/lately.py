@@ -1,8 +1,8 @@
-"""What was made last of something slow, for those who ask for the same again: few results, and only small ones."""
+"""What was made last of something slow, for those who ask for the same again."""
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from threading import Lock
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,23 +11,32 @@ __all__ = ["Lately"]
 
 
 class Lately:
-    """The last `count` results of at most `most` bytes."""
+    """The last few values; each is made once, even if several threads need it.
 
-    def __init__(self, count: int, most: int):
-        self.count, self.most = count, most
-        self.kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self.lock = Lock()
+    Args:
+        most: how many values are kept.
+        most_bytes: how large they are together.
+        least: how many of the newest stay, however large.
+    """
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is kept under this key, else what `make` gives."""
+    def __init__(self, most: int, most_bytes: int, least: int = 0) -> None:
+        self.most, self.most_bytes, self.least = most, most_bytes, least
+        self.things: OrderedDict[Any, Any] = OrderedDict()
+        self.made = 0
+        self.lock = threading.RLock()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of a key, computed by `make` if it is not kept."""
         with self.lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-                return self.kept[key]
-        made = make()
-        if sum(leaf.nbytes for leaf in jax.tree.leaves(made)) <= self.most:
-            with self.lock:
-                self.kept[key] = made
-                while len(self.kept) > self.count:
-                    self.kept.popitem(last=False)
-        return made
+            if key not in self.things:
+                self.things[key] = make()
+                self.made += 1
+            self.things.move_to_end(key)
+            found = self.things[key]
+            while len(self.things) > self.least and (len(self.things) > self.most or self.weight() > self.most_bytes):
+                self.things.popitem(last=False)
+            return found
+
+    def weight(self) -> int:
+        """The size of all values in bytes."""
+        return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(list(self.things.values())))

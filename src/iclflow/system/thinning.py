@@ -1,9 +1,9 @@
-"""Which values of a long series to keep."""
+"""Which values of a long series to keep, and where to look between those that are kept."""
 
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["even_places", "kept_places", "log_places"]
+__all__ = ["even_places", "kept_places", "log_places", "subdivided"]
 
 
 def even_places(length: int, most: int) -> Int[np.ndarray, " L"]:
@@ -16,6 +16,12 @@ def log_places(length: int, most: int) -> Int[np.ndarray, " L"]:
     offsets = np.concatenate([[0.0], np.geomspace(max(length - 1, 1), 1, most - 1)])
     places = np.unique(np.round(offsets).astype(int))
     return places[places < length]
+
+
+def subdivided(parts: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Intervals in so many equal parts each: the interval of every part, and the share of it at which the part ends."""
+    interval = np.repeat(np.arange(len(parts)), parts)
+    return interval, (np.arange(len(interval)) - np.repeat(np.cumsum(parts) - parts, parts) + 1) / parts[interval]
 
 
 def kept_places(times: Float[np.ndarray, " T"], losses: Float[np.ndarray, " T"], length: int) -> Int[np.ndarray, " L"]:

@@ -45,7 +45,7 @@ __all__ = ["Plan"]
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 POPULATION_GRAMS = 7  # stream drawn from `data_seed`
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
-SAMPLES = Lately(4, 2**24)  # moments of samples: the next model is often trained on the same one
+SAMPLES = Lately(4, 2**26)  # moments of samples: the next model is often trained on the same one
 ENOUGH = 20_000  # sequences of the user's that tell whether vector blocks learn more than noise
 
 

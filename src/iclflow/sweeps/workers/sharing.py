@@ -1,12 +1,8 @@
 """Runs on the same data share what is computed from them: moments, sequences and the lowest loss."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import jax
 
 from iclflow.data.features import Blocks
 from iclflow.data.moments import Moments
@@ -14,39 +10,13 @@ from iclflow.data.own import read_own_data
 from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import HUGE, is_huge
 from iclflow.sweeps.workers.map_reduce import Submit, at_once, huge_moments
+from iclflow.system.lately import Lately
 from iclflow.system.progress import Report
 from iclflow.training.plan import Plan
 
 __all__ = ["SharingPlan", "plan_of", "promised_moments"]
 
-MOST, MOST_BYTES = 8, 2**29  # limits of what a worker keeps; the newest value always stays
-
-
-class Kept:
-    """A cache of the last few values; each is computed once, even if several threads need it."""
-
-    def __init__(self) -> None:
-        self.things: OrderedDict[Any, Any] = OrderedDict()
-        self.made = 0
-        self.lock = threading.RLock()
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value of a key, computed by `make` if it is not in the cache."""
-        with self.lock:
-            if key not in self.things:
-                self.things[key] = make()
-                self.made += 1
-            self.things.move_to_end(key)
-            while len(self.things) > 1 and (len(self.things) > MOST or self.weight() > MOST_BYTES):
-                self.things.popitem(last=False)
-            return self.things[key]
-
-    def weight(self) -> int:
-        """The size of all values in bytes."""
-        return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(list(self.things.values())))
-
-
-KEPT = Kept()
+KEPT = Lately(8, 2**29, least=1)  # what a worker keeps
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The two ways to step the flow: orders, solves, agreement, and the price of a plateau."""
+"""The ways to step the flow: orders, solves, agreement, heads at rest, and the price of a plateau."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,13 @@ from scipy.integrate import solve_ivp
 import iclflow as icl
 from iclflow.comparison.comparing import crossing
 from iclflow.config import Training
-from iclflow.engines.field import field_of
+from iclflow.engines import flow
+from iclflow.engines.field import field_of, largest, sizes
+from iclflow.engines.resting import at_rest
 from iclflow.engines.rosenbrock import between, implicit_step
 from iclflow.engines.tsitouras import explicit_step
 from iclflow.experiment import Experiment
+from iclflow.theory.landscape import directions
 from iclflow.training.plan import Plan
 
 TASK, MODEL = icl.Task(), icl.Separate(heads=5)
@@ -123,3 +126,72 @@ def test_weights_are_kept_wherever_they_move():
     run = icl.train(icl.Task(), icl.Separate(heads=3, rank=2), init=5e-3, tolerance=1e-12, records=20_000)
     value = run.weights["value"].values.reshape(run.weights.sizes["record"], -1)
     assert np.abs(np.diff(value, axis=0)).max() < 0.015 * np.abs(value).max()
+
+
+def state_at(field, run, record):
+    """The label blocks of a record, stacked."""
+    dim = run.task.dim
+    blocks = {"value": np.s_[:, dim:, dim:], "key": np.s_[:, :, :dim], "query": np.s_[:, :, :dim]}
+    return jnp.asarray(field.stack({name: run.weights[name].values[record][block] for name, block in blocks.items()}))
+
+
+@pytest.fixture(scope="module")
+def resting():
+    """The field of a run, and its states half-way through the second plateau and in the second drop."""
+    run = icl.train(TASK, MODEL, init=1e-5, records=20_000)
+    field, _ = field_and_state(TASK, MODEL, init=1e-5)
+    drops, times = drop_times(run), run.weights.time.values
+    return field, *(state_at(field, run, int(np.searchsorted(times, time))) for time in (drops[:2].mean(), drops[1]))
+
+
+NEARLY = jnp.asarray(1e-9)
+
+
+def test_learned_heads_rest_on_a_plateau_and_move_in_a_drop(resting):
+    field, plateau, drop = resting
+    still, yes = jax.jit(lambda y: at_rest(field, y, NEARLY))(plateau)
+    assert yes
+    assert int(still.small.sum()) == MODEL.heads - 1
+    assert not jax.jit(lambda y: at_rest(field, y, NEARLY)[1])(drop)
+
+
+def test_a_head_that_could_leave_its_place_is_not_at_rest():
+    """One head holds the second direction, where its velocity is zero, and would turn to the first, still unlearned."""
+    task = icl.Task(basis="identity")
+    field, y = field_and_state(task, MODEL, init=1e-5)
+    size = np.cbrt(directions(task).strength[1])
+    head = {name: size * np.eye(4)[1][None, None] for name in ("key", "query")}
+    y = y.at[0].set(field.stack({"value": np.full((1, 1, 1), size), **head})[0])
+    assert float(largest(field.velocity(y)[:1], sizes(y)[:1])) < 1e-8
+    assert not jax.jit(lambda y: at_rest(field, y, NEARLY)[1])(y)
+
+
+def test_what_rests_is_where_the_small_heads_pull_it(resting):
+    """Less than a thousandth of their force, which is cubic in their size, is left on it there."""
+    field, plateau, _ = resting
+    still, _ = jax.jit(lambda y: at_rest(field, y, NEARLY))(plateau)
+    force = lambda y: np.abs(np.where(still.small, 0.0, field.velocity(y))).max()
+    pulled = [jnp.where(still.small, factor * plateau, plateau) for factor in (100.0, 200.0)]
+    assert force(pulled[1]) == pytest.approx(8 * force(pulled[0]), rel=0.01)
+    for y in pulled:
+        assert force(still.placed(y)) < 1e-3 * force(y)
+
+
+def test_resting_heads_change_nothing_but_the_price(plateaus, monkeypatch):
+    """The same curve without ever resting them, by many more implicit steps."""
+    methods, burst = [], flow.burst
+
+    def counted(*given, method):
+        found = burst(*given, method=method)
+        methods.extend([method] * int(found[0]))
+        return found
+
+    monkeypatch.setattr(flow, "burst", counted)
+    icl.train(TASK, MODEL, init=1e-5)
+    rested, methods[:] = list(methods), []
+    monkeypatch.setattr(flow, "PATIENCE", (np.inf, 1.0))
+    run = icl.train(TASK, MODEL, init=1e-5)
+    assert rested.count("resting") > 100
+    assert "resting" not in methods
+    assert 2 * rested.count("implicit") < methods.count("implicit")
+    np.testing.assert_allclose(drop_times(plateaus[1e-5, 1e-9]), drop_times(run), rtol=1e-7)

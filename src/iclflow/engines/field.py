@@ -21,10 +21,11 @@ from iclflow.engines.descent import Loss
 from iclflow.models import Model, Weights
 from iclflow.system.pytree import pytree
 
-__all__ = ["Field", "FlowLoss", "State", "field_of"]
+__all__ = ["Equation", "Field", "FlowLoss", "State", "field_of", "inverse_root", "largest", "sizes"]
 
 State = Float[Array, "G p"]  # one row per head; a single row where the arrays name no heads
 LEAF = 24  # a matrix of at most this side is factorised by LAPACK, which stays on one core below about 40
+WHOLE = 700  # and one of more than this, for which it has use for more cores and by halves takes long to compile
 
 
 @runtime_checkable
@@ -37,6 +38,13 @@ class FlowLoss(Loss, Protocol):
     def light(self) -> bool: ...  # whether a Jacobian is cheap: a gradient then costs less than a call of LAPACK
 
     def loss(self, trained: Weights) -> AnyScalar: ...
+
+
+@runtime_checkable
+class Equation(Protocol):
+    """An ordinary differential equation of the stacked weights."""
+
+    def velocity(self, y: State) -> State: ...
 
 
 @pytree
@@ -85,12 +93,14 @@ class Field:
         weights = self.unstack(y)
         return jnp.concatenate([jnp.asarray(self.loss.loss(weights))[None], self.loss.test_losses(weights)])
 
+    def jacobian(self, y: State) -> Float[Array, "n n"]:
+        """The derivative of the velocity by the weights that move."""
+        jacobian = jax.jacfwd(lambda flat: self.velocity(flat.reshape(y.shape)).ravel())(y.ravel())
+        return jacobian if self.loss.mask is None else jacobian * self.stack(self.loss.mask).ravel()
+
     def solver(self, y: State, mu: Float[Array, ""]) -> Callable[[State], State]:
         r"""How to solve $(\mu - f'(y))\,u = r$; what it gives is not a number where the matrix is not positive."""
-        jacobian = jax.jacfwd(lambda flat: self.velocity(flat.reshape(y.shape)).ravel())(y.ravel())
-        if self.loss.mask is not None:  # weights that do not move need no column either
-            jacobian = jacobian * self.stack(self.loss.mask).ravel()
-        root = inverse_root(mu * np.eye(y.size) - jacobian)
+        root = inverse_root(mu * np.eye(y.size) - self.jacobian(y))
         return lambda r: (root.T @ (root @ r.ravel())).reshape(y.shape)
 
 
@@ -115,10 +125,20 @@ def field_of(loss: FlowLoss, trained: Weights, rate: float, decay: float) -> Fie
     return Field(loss, np.asarray(rate), np.asarray(decay) if decay else None, layout)
 
 
+def sizes(y: State) -> Float[Array, " G"]:
+    """The size of every head."""
+    return jnp.sqrt((y * y).sum(1))
+
+
+def largest(part: State, whole: Float[Array, " G"]) -> Float[Array, ""]:
+    """The largest size of a row relative to `whole`; rows that are all zero have none."""
+    return jnp.where((whole == 0) & (sizes(part) == 0), 0.0, sizes(part) / whole).max()
+
+
 def inverse_root(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """$L^{-1}$ for $A = LL'$, by halves, so that nearly all of the work is products of matrices."""
     n = len(A)
-    if n <= LEAF:
+    if n <= LEAF or n > WHOLE:
         return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(A, symmetrize_input=False), np.eye(n), lower=True)
     k = n // 2
     upper = inverse_root(A[:k, :k])

@@ -7,7 +7,9 @@ that are still tiny are followed as exactly as the others.
 Explicit steps (`tsitouras`) serve while weights move. On a plateau they would be limited by the stability of what has
 been learned and their number would grow with its length. Linearly implicit steps (`rosenbrock`) are not: they are as
 long as the tiny heads allow, but each costs as much as `price` explicit ones. So they take over where the step that
-they are expected to make exceeds that of stability by more than their price, and hand back where theirs does not.
+they are expected to make exceeds that of stability by more than their price, and hand back where theirs does not. They
+also bring what has been learned to rest. While the other heads are tiny, explicit steps then follow these alone
+(`resting`): a plateau costs some two hundred of them, however long it is.
 """
 
 from collections.abc import Callable
@@ -20,8 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from iclflow.data.moments import AnyArray
-from iclflow.engines.field import Field, FlowLoss, State, field_of
+from iclflow.engines.field import Field, FlowLoss, State, field_of, largest, sizes
 from iclflow.engines.outcome import Outcome
+from iclflow.engines.resting import at_rest, calm, resting_step
 from iclflow.engines.rosenbrock import between, implicit_step
 from iclflow.engines.tsitouras import LIMIT, explicit_step
 from iclflow.models import Weights
@@ -36,67 +39,67 @@ MOST_STEPS = 20_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much,
 WEIGHT_STEP = 0.005  # or a weight, of the largest one
 REACH = 2.0  # the relative change of a head in an implicit step, times the fifth root of the tolerance
-LARGEST = 700  # weights for which matrices are made
-RUN = 8  # steps in a row that have to agree on a change of method
+LARGEST = 3000  # weights for which matrices are made
+RUN = 8  # steps in a row that have to agree on a change between explicit and implicit steps
+PATIENCE = 100.0, 30.0  # how slowly heads are expected to come to rest, in largest rates, and how much more after a no
 
 
 def price(size: int) -> float:
-    """How many explicit steps cost as much as an implicit one, measured with 45 to 600 weights; none pays beyond."""
+    """How many explicit steps cost as much as an implicit one, measured with 45 to 600 weights; at 2,000 half of it."""
     return 4 + (size / 50) ** 2.4 if size <= LARGEST else np.inf
 
 
-def sizes(y: State) -> Float[Array, " G"]:
-    return jnp.sqrt((y * y).sum(1))
-
-
-def largest(part: State, whole: Float[Array, " G"]) -> Float[Array, ""]:
-    """The largest size of a row relative to `whole`; rows that are all zero have none."""
-    return jnp.where((whole == 0) & (sizes(part) == 0), 0.0, sizes(part) / whole).max()
-
-
-@partial(compiled, static_argnames="implicit", few=200)
+@partial(compiled, static_argnames="method", few=200)
 def burst(
-    field: Field, y: State, now: Array, end: Array, step: Array, tolerance: Array, worth: Array, most: Array,
-    *, implicit: bool,
+    field: Field, y: State, now: Array, end: Array, step: Array, tolerance: Array, worth: Array, fastest: Array,
+    patience: Array, most: Array, *, method: str,
 ) -> Any:  # fmt: skip
-    """Up to `most` accepted steps from `now` towards `end`, fewer if the other method is the better one.
+    """Up to `most` accepted steps from `now` towards `end`, fewer if another method is the better one.
 
     `worth` is the price of implicit steps; for these themselves, the shortest that are worth it. Returns how many
-    steps there are, whether to change the method, the next step, the largest rate, and times, states and bends.
+    steps there are, whether to change between them, whether heads look `calm` enough to rest, the next step, the
+    largest rate, and times, states and bends.
     """
 
     def more(carry: Any) -> Array:
-        count, now, _, _, step, _, run, *_ = carry
-        return (count < most) & (now < end) & (run < RUN) & (step > 1e-17 * now) & (step > 1e-300)
+        count, now, _, _, step, _, run, rests, *_ = carry
+        room = (count < most) & (now < end) & (step > 1e-17 * now) & (step > 1e-300)
+        return room & (run < RUN) & ~rests
 
     def advance(carry: Any) -> Any:
-        count, now, y, f, step, rate, run, times, states, bends = carry
+        count, now, y, f, step, rate, run, rests, times, states, bends = carry
         h = jnp.minimum(step, end - now)
-        if implicit:
+        over = jnp.array(False)
+        if method == "implicit":
             y1, f1, error, bend = implicit_step(field, y, f, h)
+            change, rests = h < worth, calm(y1, f1, rate, tolerance, patience)
+        elif method == "resting":
+            y1, f1, error, bend, over = resting_step(resting, y, f, h, tolerance)
+            change = over
         else:
             y1, f1, error, bend, rate = explicit_step(field, y, f, h)
-        excess = largest(error, jnp.maximum(sizes(y), sizes(y1))) / tolerance
-        good = excess <= 1
-        growth = jnp.where(jnp.isfinite(excess), jnp.clip(0.9 * excess ** (-1 / 5), 0.2, 6.0), 0.2)
-        if implicit:
-            change = h < worth
-        else:
             reach = REACH * tolerance**0.2 / largest(f1, sizes(y1))
             change = (h * rate > 0.6 * LIMIT) & (reach * rate > LIMIT * worth)
+        excess = largest(error, jnp.maximum(sizes(y), sizes(y1))) / tolerance
+        good = (excess <= 1) & ~over
+        growth = jnp.where(jnp.isfinite(excess), jnp.clip(0.9 * excess ** (-1 / 5), 0.2, 6.0), 0.2)
         keep = lambda new, old: jnp.where(good, new, old)
         now1 = jnp.where(end - now <= h, end, now + h)
         return (
             count + good, keep(now1, now), keep(y1, y), keep(f1, f), h * growth, rate,
-            keep(jnp.where(change, run + 1, 0), run),
+            jnp.where(over, RUN, keep(jnp.where(change, run + 1, 0), run)), rests & good,
             put(times, count, now1), put(states, count, y1), put(bends, count, bend),
         )  # fmt: skip
 
+    if method == "resting":
+        resting, possible = at_rest(field, y, tolerance)
+        most = jnp.where(possible, most, 0)
     blank = jnp.zeros((BURST, *y.shape))
     times, bends = jnp.zeros(BURST), jnp.zeros((BURST, 3, *y.shape))
-    start = (0, now, y, field.velocity(y), step, jnp.zeros(()), 0, times, blank, bends)
-    count, _, _, _, step, rate, run, *found = jax.lax.while_loop(more, advance, start)
-    return count, run >= RUN, step, rate, *found
+    velocity = (resting if method == "resting" else field).velocity(y)
+    start = (0, now, y, velocity, step, fastest, 0, False, times, blank, bends)
+    count, _, _, _, step, rate, run, rests, *found = jax.lax.while_loop(more, advance, start)
+    return count, run >= RUN, rests, step, rate, *found
 
 
 @partial(compiled, few=80_000)
@@ -144,22 +147,30 @@ def flow(
     y = np.asarray(field.stack(trained))
     kept = Kept(field, zero_loss, settled)
     kept.begin(start, y)
-    now, step, taken, implicit, fastest = start, FIRST_STEP, 0, False, 0.0
+    now, step, taken, method, fastest, patience = start, FIRST_STEP, 0, "explicit", 0.0, PATIENCE[0]
     cost = price(y.size) if loss.light else np.inf
     worth = 1.5 * cost
     while not kept.settled and now < end and taken < MOST_STEPS:
-        most = min(BURST, MOST_STEPS - taken, max(RUN, int(16_000 / cost)) if implicit else BURST)
-        numbers = (now, end, min(step, end - now), tolerance, worth, most)
-        count, change, step, seen, *arrays = burst(field, y, *map(np.asarray, numbers), implicit=implicit)
-        count, step = int(count), float(step)
+        most = min(BURST, MOST_STEPS - taken, max(RUN, int(16_000 / cost)) if method == "implicit" else BURST)
+        numbers = (now, end, min(step, end - now), tolerance, worth, fastest, patience, most)
+        count, change, rests, h, seen, *arrays = burst(field, y, *map(np.asarray, numbers), method=method)
+        count = int(count)
+        if method == "resting" and count == 0:  # not at rest, or the plateau is over
+            method, patience = "implicit", patience * PATIENCE[1]
+            continue
         if count == 0 or not kept.extend(count, *arrays):
             return kept.outcome(taken + count, "the loss is not finite, or the step has shrunk to nothing")
-        now, y, taken = float(arrays[0][count - 1]), np.asarray(arrays[1][count - 1]), taken + count
+        now, y = float(np.asarray(arrays[0])[count - 1]), np.asarray(arrays[1])[count - 1]
+        taken, step = taken + count, float(h)
         progress(now, float(kept.last[0]))
-        if change and implicit:
-            implicit, worth, step = False, 1.5 * cost, min(step, LIMIT / fastest)
+        if rests:
+            method = "resting"
+        elif change and method == "explicit":
+            method, worth, fastest = "implicit", cost * LIMIT / float(seen) / 1.5, float(seen)
+        elif change and method == "resting" and step > worth:
+            method = "implicit"
         elif change:
-            implicit, worth, fastest = True, cost * LIMIT / float(seen) / 1.5, float(seen)
+            method, worth, step, patience = "explicit", 1.5 * cost, min(step, LIMIT / fastest), PATIENCE[0]
     return kept.outcome(taken, "settled" if kept.settled else "steps" if now < end else "reached")
 
 

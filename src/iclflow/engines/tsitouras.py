@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from iclflow.engines.field import Field, State
+from iclflow.engines.field import Equation, State
 from iclflow.system.compiled import put
 
 __all__ = ["LIMIT", "explicit_step", "padded"]
@@ -51,7 +51,7 @@ def padded(rows: tuple[tuple[float, ...], ...], length: int) -> np.ndarray:
 
 
 def explicit_step(
-    field: Field, y: State, f: State, h: Float[Array, ""]
+    field: Equation, y: State, f: State, h: Float[Array, ""]
 ) -> tuple[State, State, State, Float[Array, "3 G p"], Float[Array, ""]]:
     """From the state `y` with velocity `f` over the time `h`.
 

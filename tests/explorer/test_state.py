@@ -272,6 +272,31 @@ def test_theory_that_takes_long_does_not_hold_up_the_page(quiet, monkeypatch):
     jobs.close()
 
 
+SMALL = {"dim": 2, "log_init": -1, "seeds": 1}
+
+
+def test_the_first_curve_goes_ahead_of_theory_that_is_no_formula(quiet, monkeypatch):
+    """And theory of a state that was left before its first curve is not computed at all."""
+    from concurrent.futures import CancelledError
+
+    asked = []
+    monkeypatch.setattr("iclflow.explorer.jobs.AHEAD", 60.0)
+    monkeypatch.setattr("iclflow.explorer.jobs.theory_view", lambda state: asked.append(state) or theory_view(state))
+    jobs, formula, other = Jobs(workers=1), State.read({**SMALL, "model": "merged"}), State.read(SMALL)
+    assert jobs.think(*jobs.enter("me"), formula).result(60).complete
+    left = jobs.think(*jobs.enter("me"), other)
+    client, ticket = jobs.enter("me")
+    with pytest.raises(CancelledError):
+        left.result(60)
+    forecast = jobs.think(client, ticket, other)
+    assert asked == [formula]
+    assert not forecast.done()
+    wait(jobs.start(client, ticket, other, forecast))
+    assert forecast.result(60).complete
+    assert asked == [formula, other]
+    jobs.close()
+
+
 def test_a_page_whose_last_request_was_overtaken_begins_again():
     jobs = Jobs(workers=1)
     assert not jobs.lost("nobody")

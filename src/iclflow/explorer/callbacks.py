@@ -1,4 +1,4 @@
-"""What happens when a control moves: theory at once, simulation as it comes.
+"""What happens when a control moves: levels at once, simulation and forecast as they come.
 
 Whatever comes from the browser is any JSON value until it has been checked, hence `Any`.
 """
@@ -18,13 +18,13 @@ from iclflow.explorer.pictures import blank, loss_lines, patch_gains, patch_theo
 from iclflow.explorer.presets import PRESETS, preset_of
 from iclflow.explorer.saved import Saved
 from iclflow.explorer.state import State
-from iclflow.explorer.theory_view import TheoryView, payload
+from iclflow.explorer.theory_view import TheoryView, is_formula, payload
 from iclflow.training.cost import draw_seconds
 
 __all__ = ["connect"]
 
 ALL = (*CONTROLS, *EIGEN_IDS)
-PATIENCE = 0.25  # seconds that an answer waits for theory; what takes longer comes by itself
+PATIENCE = 0.25  # seconds that an answer waits for a formula; other theory comes by itself
 LONGEST = 20.0  # seconds that it waits where there is no job whose news could bring it later
 FRESH, FADED = "columns", "columns faded"  # whether the curves belong to the state on screen or to the one before
 NOTED = ("heads", "rank", "layers", "log_samples", "rule", "optimizer", "log_lr", "data", "normalize", "log_length")
@@ -149,7 +149,9 @@ def begin(jobs: Jobs, client: Client, ticket: int, state: State, log_time: bool,
         raise PreventUpdate
     too_long = draw_seconds(state.experiment()) > TOO_LONG
     job = None if too_long else jobs.start(client, ticket, state, forecast)
-    view = known(forecast, state, LONGEST if too_long else PATIENCE)
+    if job is None:
+        client.first.set()
+    view = known(forecast, state, LONGEST if job is None else PATIENCE if is_formula(state) else 0.0)
     if not jobs.answer(client, ticket):
         raise PreventUpdate
     loss = patch_theory(view, log_time, log_loss)

@@ -1,6 +1,7 @@
 """Simulation and theory behind the page, in the background and dropped at the next change; simulation seed by seed.
 
-Every client has one job at a time, and waits for one forecast. Finished seeds are kept in a cache that all clients
+Every client has one job at a time, and waits for one forecast. Theory that is not a formula lets the first curve go
+ahead, since both would share one interpreter. Finished seeds are kept in a cache that all clients
 share, so going back to a state shows it at once. The number of clients, the number of workers and the seconds per job
 are limited.
 """
@@ -18,16 +19,17 @@ from typing import Any, TypeVar
 from iclflow.errors import IclflowError
 from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.state import State
-from iclflow.explorer.theory_view import TheoryView, outline, theory_view
+from iclflow.explorer.theory_view import TheoryView, is_formula, outline, theory_view
 from iclflow.results.run import Run
 
 __all__ = ["Client", "Job", "Jobs"]
 
 CLIENTS, KEPT = 64, 400
-WORKERS, THINKERS = 2, 2
+WORKERS, THINKERS = 2, 4
 T = TypeVar("T")
 LONGEST = 90.0  # seconds for one job
 PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
+AHEAD = 0.8  # seconds that theory waits for the first curve
 MISSES = 8  # requests for a dropped job after which the page is taken to wait for it in vain
 ABANDONED = 10.0  # seconds without a request from the page: it was closed or left
 
@@ -42,6 +44,7 @@ class Job:
 
     state: State
     forecast: "Future[TheoryView]"
+    first: threading.Event  # set when the first curve is there, or none will come
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     seeds: list[Curve] = field(default_factory=list)
     detail: Detail | None = None
@@ -66,6 +69,7 @@ class Client:
     ticket: int = 0
     job: Job | None = None
     forecast: "Future[TheoryView] | None" = None
+    first: threading.Event = field(default_factory=threading.Event)  # that of its job
     answered: int = 0  # the last ticket whose request got its answer
     missed: int = 0  # requests in a row for a job that is no longer its own
 
@@ -91,6 +95,7 @@ class Jobs:
             forget(client)
             client.ticket += 1
             client.missed = 0
+            client.first = threading.Event()
             return client, client.ticket
 
     def think(self, client: Client, ticket: int, state: State) -> "Future[TheoryView] | None":
@@ -98,18 +103,23 @@ class Jobs:
         with self.lock:
             if client.ticket != ticket:
                 return None
-            client.forecast = self.thinkers.submit(theory_view, state)
+            client.forecast = self.thinkers.submit(self.forecast, client, ticket, state, client.first)
             return client.forecast
+
+    def forecast(self, client: Client, ticket: int, state: State, first: threading.Event) -> TheoryView:
+        """The theory of a state, after its first curve unless it is a formula."""
+        if not is_formula(state) and first.wait(AHEAD) and client.ticket != ticket:
+            raise CancelledError
+        return theory_view(state)
 
     def start(
         self, client: Client, ticket: int, state: State, forecast: "Future[TheoryView] | None" = None
     ) -> Job | None:
         """Begin to simulate a state, unless the client has a newer ticket."""
-        job = Job(state, forecast or self.thinkers.submit(theory_view, state))
         with self.lock:
             if client.ticket != ticket:
                 return None
-            client.job = job
+            client.job = job = Job(state, forecast or self.thinkers.submit(theory_view, state), client.first)
         self.pool.submit(self.work, job)
         return job
 
@@ -158,6 +168,7 @@ class Jobs:
             job.words = f"failed: {type(error).__name__}: {error}".splitlines()[0][:200]
         finally:
             job.done = True
+            job.first.set()
 
     def simulate(self, job: Job) -> None:
         """Train all seeds, then name the algorithm of the first."""
@@ -168,6 +179,7 @@ class Jobs:
             job.seeds.append(curve_of(runs[-1]))
             if number == 0:
                 job.detail = detail_of(runs[0])
+                job.first.set()
         self.check(job)
         job.words, job.share = "naming the algorithm", 1.0
         first = runs[0]
@@ -257,6 +269,7 @@ def shapes() -> list[State]:
 
 def forget(client: Client) -> None:
     """Drop the job of a client, and its forecast if that has not begun."""
+    client.first.set()
     if client.job is not None:
         client.job.dropped = True
     if client.forecast is not None:

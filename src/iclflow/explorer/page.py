@@ -50,7 +50,7 @@ def layout(saved: list[str]) -> html.Div:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="client", data=secrets.token_hex(16)),
             *(dcc.Store(id=name) for name in ("job", "sent", "theory", "detail", "query", "ignored", "dark")),
-            dcc.Interval(id="tick", interval=120, disabled=True),
+            dcc.Interval(id="tick", interval=80, disabled=True),
             dcc.Interval(id="film", interval=90, disabled=True),
             dcc.Download(id="download"),
             header(),

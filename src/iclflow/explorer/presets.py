@@ -29,7 +29,8 @@ PRESETS: dict[str, State] = {
     "Adam: no staircase": State.read({"optimizer": "adam", "log_lr": -2.5, "log_length": 3.5}),
     "Muon: all components together": State.read({"optimizer": "muon", "log_lr": -2.5, "log_length": 3}),
     "Two layers: a second staircase": State.read(
-        {"dim": 2, "context": 20, "heads": 4, "layers": 2, "log_init": -1.7, "log_length": 4.3, "seeds": 1}
+        {"dim": 2, "context": 20, "heads": 4, "layers": 2, "log_init": -1.7, "log_lr": -0.4, "log_length": 3.7,
+         "seeds": 1}
     ),
 }  # fmt: skip
 

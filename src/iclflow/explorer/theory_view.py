@@ -18,7 +18,7 @@ from iclflow.explorer.sentence import forecast_sentence
 from iclflow.explorer.state import State
 from iclflow.theory.landscape import plateau_losses
 
-__all__ = ["TheoryView", "full_view", "levels_only", "outline", "payload", "theory_view", "usable"]
+__all__ = ["TheoryView", "full_view", "is_formula", "levels_only", "outline", "payload", "theory_view", "usable"]
 
 POINTS = 240
 NOT_RELIABLE = "The forecast is not reliable here and is not drawn."
@@ -74,6 +74,12 @@ def theory_view(state: State) -> TheoryView:
         why = forecast_sentence(prediction, 0.0).capitalize() + "." if never else why
         return levels_only(levels, f"{why} {notes}{deep}".strip(), end, state.clock)
     return full_view(prediction, prediction.levels, lambda t: forecast_sentence(prediction, t), notes, state.clock)
+
+
+def is_formula(state: State) -> bool:
+    """Whether theory takes milliseconds: that of a single drop."""
+    experiment = state.experiment(state.seed)
+    return experiment.model.theory(experiment.task) == "drop"
 
 
 def outline(state: State) -> TheoryView:

@@ -18,6 +18,7 @@ from iclflow.explorer.state import State
 from iclflow.explorer.theory_view import theory_view
 
 pytestmark = needs_browser
+LONG = "?data=sample&log_samples=5&dim=16&context=64&seeds=1&model=merged"  # to draw; its theory is quick
 TRACES = "document.querySelector('#{} .js-plotly-plot').data"
 
 
@@ -55,9 +56,14 @@ def page(address):
         assert tab.complaints == []
 
 
-def open_state(page, address, state: State) -> None:
-    page.goto(address + state.to_query())
-    until(page, "window.Plotly && document.querySelector('#loss .js-plotly-plot')", seconds=60)
+def open_state(page, address, state: State, afresh: bool = False) -> None:
+    """Show a state: by loading the page, or in the page that is there, as a link to it does."""
+    if afresh or not page.url.startswith(address) or page.inner_text("#command") == state.command():
+        page.goto(address + state.to_query())
+        until(page, "window.Plotly && document.querySelector('#loss .js-plotly-plot')", seconds=60)
+    else:
+        page.evaluate("search => dash_clientside.set_props('url', {search: search})", state.to_query())
+    until(page, f"document.querySelector('#command').textContent === {state.command()!r}")
     settled(page)
 
 
@@ -71,7 +77,13 @@ def until(page, expression: str, seconds: float = 20) -> None:
 
 def settled(page, seconds=90) -> None:
     until(page, "document.querySelector('#progress')?.textContent.startsWith('done')", seconds)
-    page.wait_for_timeout(300)
+    answered(page)
+
+
+def answered(page) -> None:
+    """Wait until all callbacks have been called and what they changed is on the screen."""
+    until(page, "Object.values(store.getState().callbacks).every(calls => !calls.length)")
+    page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
 
 def theory_on(page) -> tuple[np.ndarray, np.ndarray]:
@@ -209,10 +221,11 @@ def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
     assert small < 0.01 < 1 < np.abs(keys).max()
     assert keys.shape == (5, 4)
     page.click("#play")
-    page.wait_for_timeout(500)
+    until(page, "document.querySelector('#cursor').value < 1000")
     assert page.inner_text("#play") == "Pause"
     page.click("#play")
     assert int(page.input_value("#cursor")) < 1000
+    move(page, "cursor", 1000)
 
 
 @pytest.mark.parametrize("name", [n for n in PRESETS if n.startswith(("Fig. 1", "Noisy", "Unequal"))])
@@ -233,9 +246,9 @@ def test_impossible_and_long_settings_are_explained_beside_the_control(page, add
     assert page.inner_text("#note-heads") == "room for 2 of 4 components"
     move(page, "rank", 8)
     until(page, "document.querySelector('#note-rank').textContent === 'at most D: 4 is used'")
-    page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
+    page.goto(address + LONG)
     until(page, "document.querySelector('#note-log_samples')?.textContent.includes('would take')", seconds=30)
-    page.goto(address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&log_init=-1")
+    page.goto(address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&optimizer=adam")
     until(page, "document.querySelector('#command')?.textContent.includes('--dim 16')", seconds=30)
 
 
@@ -263,7 +276,7 @@ def choose_saved(page, name: str) -> None:
     page.click("#saved")
     page.get_by_text(name, exact=True).click()
     until(page, f"document.querySelector('#progress').textContent.startsWith('{name}: ok, read only')", seconds=30)
-    page.wait_for_timeout(300)
+    answered(page)
 
 
 def test_a_saved_run_is_shown_read_only_and_left_again(page, address, saved):
@@ -298,10 +311,8 @@ def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
     grid = "getComputedStyle(document.querySelector('.grid')).opacity"
     assert page.evaluate(grid) == "1"
     page.evaluate("document.querySelector('#pictures').classList.add('faded')")
-    page.wait_for_timeout(300)
-    assert page.evaluate(traces) == ["0.2", "0.2", "1"]
-    assert page.evaluate(grid) == "0.25"
-    page.goto(address + "?data=sample&log_samples=5&dim=16&context=64&seeds=1")
+    until(page, f"({traces}).join() === '0.2,0.2,1' && {grid} === '0.25'")
+    page.goto(address + LONG)
     until(page, "document.querySelector('#progress')?.textContent === 'theory only'", seconds=30)
     until(page, TRACES.format("gains") + ".length === 0")  # nothing of the former run
     until(page, TRACES.format("loss") + ".length === 1")
@@ -378,7 +389,7 @@ def test_maps_are_dark_in_the_dark(page, address):
 @pytest.mark.parametrize("width", [1400, 900, 390])
 def test_nothing_jumps_while_the_film_plays(page, address, width):
     page.set_viewport_size({"width": width, "height": 850})
-    open_state(page, address, State(seeds=1, log_init=-1.95))
+    open_state(page, address, State(seeds=1, log_init=-1.95), afresh=True)
     places = set()
     for cursor in range(0, 1001, 50):
         move(page, "cursor", cursor)
@@ -392,7 +403,7 @@ def test_nothing_jumps_while_the_film_plays(page, address, width):
 
 def test_on_a_phone_the_picture_comes_first_then_the_controls(page, address):
     page.set_viewport_size({"width": 390, "height": 844})
-    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3))
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3), afresh=True)
     top = "document.querySelector('{}').getBoundingClientRect().top + scrollY"
     tops = [page.evaluate(top.format(part)) for part in ("#loss-box", ".cursor", "aside", ".grid")]
     bottom = page.evaluate("document.querySelector('#loss').getBoundingClientRect().bottom + scrollY")
@@ -403,8 +414,7 @@ def test_on_a_phone_the_picture_comes_first_then_the_controls(page, address):
 
 def test_on_a_phone_no_legend_covers_an_axis(page, address):
     page.set_viewport_size({"width": 390, "height": 844})
-    open_state(page, address, State(seeds=3))
-    settled(page)
+    open_state(page, address, State(seeds=3), afresh=True)
     gaps = page.evaluate(
         "['loss', 'gains', 'values'].map(id => {"
         " const box = (what) => document.querySelector(`#${id} ${what}`).getBoundingClientRect();"
@@ -477,7 +487,7 @@ def test_axes_change_without_cutting_a_curve(page, address):
 def test_it_fits_wide_and_narrow_light_and_dark(page, address, width, scheme):
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
-    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3, model="merged", heads=7))
+    open_state(page, address, State(seeds=1, log_init=-1.5, dim=3, model="merged", heads=7), afresh=True)
     sliders = "[...document.querySelectorAll('.control:not(.hidden) input[type=range]')]"
     narrowest = page.evaluate(f"Math.min(...{sliders}.map(slider => slider.getBoundingClientRect().width))")
     inside = page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth + 1")

@@ -20,7 +20,7 @@ from iclflow.training.plan import Plan
 __all__ = ["LONG", "Walked", "held", "layer_matrices", "small", "to_the_end", "to_the_second_drop"]
 
 TASK, MODEL, INIT = icl.Task(dim=2, context=31), icl.Separate(heads=3, layers=2), 5e-3
-SHORT, LONG, FEW = 20, 16, 5  # seeds; a few show that a sabotaged claim breaks
+SHORT, LONG, FEW = 20, 16, 3  # seeds; a few show that a sabotaged claim breaks
 LONGEST = 3e4  # t/tau: runs end here at the latest
 GRAMS = 256
 

@@ -150,21 +150,23 @@ def softmax_distance(context: int, normalize: str, offset: int) -> float:
 )
 def softmax_becomes_linear(sabotage: bool = False, offset: int = 0) -> float:
     normalize = "none" if sabotage else "context"  # sabotage: the linear sum without its 1/N
-    distances = [[softmax_distance(n, normalize, offset + seed) for seed in range(5)] for n in CONTEXTS]
+    distances = [
+        [softmax_distance(n, normalize, offset + seed) for seed in range(1 if sabotage else 5)] for n in CONTEXTS
+    ]
     return float(np.median(np.abs(np.polyfit(np.log(CONTEXTS), np.log(distances), 1)[0] + 0.5)))
 
 
 @cache
-def softmax_run(kind: str, offset: int) -> Run:
+def softmax_run(kind: str, offset: int, sabotage: bool) -> Run:
     Attention, steps = (icl.Merged, 1500) if kind == "merged" else (icl.Separate, 5000)
     model = Attention(heads=4, softmax=True)
     task, descent = shifted(SOFTMAX_TASK, offset), {"lr": 0.1, "steps": steps, "dtype": "float32"}
-    return train(task, model, samples=1000, init=0.03, seed=offset, seeds=2, **descent)
+    return train(task, model, samples=1000, init=0.03, seed=offset, seeds=1 if sabotage else 2, **descent)
 
 
-def drop_counts(kind: str, offset: int) -> list[int]:
+def drop_counts(kind: str, offset: int, sabotage: bool) -> list[int]:
     """How many drops every seed shows."""
-    run = softmax_run(kind, offset)
+    run = softmax_run(kind, offset, sabotage)
     return [count_main_drops(one.time.values, one.loss.values) for one in map(run.select, run.seeds)]
 
 
@@ -178,7 +180,7 @@ def drop_counts(kind: str, offset: int) -> list[int]:
     seeds="0, 1",
 )
 def one_drop_of_merged_softmax(sabotage: bool = False, offset: int = 0) -> float:
-    run = softmax_run("separate" if sabotage else "merged", offset)
+    run = softmax_run("separate" if sabotage else "merged", offset, sabotage)
     return float(sum(len(find_drops(o.time.values, o.loss.values).times) > 1 for o in map(run.select, run.seeds)))
 
 
@@ -192,4 +194,4 @@ def one_drop_of_merged_softmax(sabotage: bool = False, offset: int = 0) -> float
     seeds="0, 1",
 )
 def drops_of_separate_softmax(sabotage: bool = False, offset: int = 0) -> float:
-    return float(sum(count < 2 for count in drop_counts("merged" if sabotage else "separate", offset)))
+    return float(sum(count < 2 for count in drop_counts("merged" if sabotage else "separate", offset, sabotage)))

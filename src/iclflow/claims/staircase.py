@@ -40,7 +40,7 @@ def observed_drop_times(run: Run, levels: Float[np.ndarray, " levels"]) -> Float
 SAMPLES = 80_000
 
 
-FEW = 4  # runs that show what a wrong assumption breaks
+FEW = 2  # runs that show what a wrong assumption breaks
 
 
 @cache

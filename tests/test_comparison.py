@@ -8,7 +8,9 @@ import pytest
 import iclflow as icl
 from iclflow.comparison.comparing import Drop, crossing, gaps
 from iclflow.comparison.gains import gains
+from iclflow.comparison.intervals import staircase_prediction
 from iclflow.comparison.lag import LARGE_LAG
+from iclflow.comparison.prediction import THEORIES
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +167,22 @@ def test_the_time_of_a_drop_is_exact_between_the_points_of_a_curve():
     assert crossing(time, stairs, 0.55) == pytest.approx(3 + np.log(1 / 0.55 - 1), abs=0.23)
     assert crossing(time, loss, 2.0) == 0.0
     assert crossing(time, loss, -1.0) is None
+
+
+def test_what_predict_compare_and_a_figure_of_a_run_need_is_forecast_once(monkeypatch):
+    task, model = icl.Task(dim=2, context=17), icl.Separate(heads=2)
+    run = icl.train(task, model, init=0.05, time=100.0)
+    made = []
+    monkeypatch.setitem(THEORIES, "staircase", lambda *given: made.append(given) or staircase_prediction(*given))
+    first = icl.predict(task, model, weights=run.initial_weights)
+    times = first.drop_times.copy()
+    first.drop_times[:] = 0.0  # the caller's own
+    np.testing.assert_array_equal(icl.predict(task, model, init=0.05).drop_times, times)
+    icl.figures.loss_curve(run)
+    np.testing.assert_array_equal(icl.compare(run).prediction.drop_times, times)
+    assert icl.predict(task, model, weights=run.initial_weights, weight_decay=1e-9).drop_times[0] > times[0]
+    assert len(made) <= 1  # none if training has asked already
+    for other in ({"init": 0.051}, {"init": 0.05, "seed": 1}):
+        assert icl.predict(task, model, **other).drop_times[0] != times[0]
+    assert icl.predict(task.replace(context=18), model, init=0.05).drop_times[0] != times[0]
+    assert len(made) in (3, 4)

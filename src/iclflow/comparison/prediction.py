@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from iclflow.comparison.asked import asked
 from iclflow.comparison.intervals import (
     DOUBTFUL,
     Margin,
@@ -102,14 +103,25 @@ def predict(
         weights = initial_weights(model, task, init_law, init, seed, covariances(task))
     weights = check_weights(model, task, weights)
     scaled = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
-    plain = THEORIES[name](task, model, scaled, sample)
-    if task.tasks is not None and not task.symmetric:
-        plain = replace(plain, reliable=False, notes=(*plain.notes, ODD_TASKS))
     how = Training(
         weight_decay=weight_decay, optimizer=optimizer, beta=beta, muon=muon, lr=lr, batch=batch,
         freeze_vectors=freeze_vectors,
     )  # fmt: skip
-    return optimised(plain, Setting(name, task, model, scaled, sample, how, draws))
+    return asked(of_training, Setting(name, task, model, scaled, sample, how, draws))
+
+
+def of_training(setting: Setting) -> Prediction:
+    """The prediction for the optimiser of the setting."""
+    return optimised(asked(of_flow, replace(setting, training=Training(), draws=None)), setting)
+
+
+def of_flow(setting: Setting) -> Prediction:
+    """The prediction for plain gradient flow."""
+    task = setting.task
+    plain = THEORIES[setting.theory](task, setting.model, setting.weights, setting.sample)
+    if task.tasks is not None and not task.symmetric:
+        plain = replace(plain, reliable=False, notes=(*plain.notes, ODD_TASKS))
+    return plain
 
 
 def last_drop_time(task: Task, model: Model, weights: Weights) -> float | None:

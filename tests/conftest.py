@@ -20,6 +20,7 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+import threadpoolctl
 
 import checked  # before the package: it decides how functions are checked
 from iclflow.models import Model
@@ -27,6 +28,8 @@ from iclflow.models.base import KNOWN
 
 QUICK = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
 os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK))  # read at the first program
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # there are as many workers as cores; for the processes they start
+threadpoolctl.threadpool_limits(1, "blas")
 jax.config.update("jax_enable_x64", True)
 PROGRAMS = Path(__file__).parents[1] / ".xla_cache" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

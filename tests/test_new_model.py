@@ -297,17 +297,14 @@ def test_a_class_made_from_a_built_in_model_keeps_all_that_it_offers(tmp_path):
 
 
 def test_the_command_line_probes_compares_and_resumes_it_when_told_its_class(session, folder):
-    for arguments in (
-        ["probe", "runs/tanh"],
-        ["compare", "runs/tanh"],
-        ["train", "--resume", "runs/tanh", "--steps", "2"],
+    for arguments, shown in (
+        (["probe", "runs/tanh"], "Tanh"),
+        (["train", "--resume", "runs/tanh", "--steps", "2"], "runs/tanh"),
+        (["compare", "runs/tanh"], "nearest to linear attention"),
     ):
         told = typed(folder, "-m", "iclflow", *arguments, "--model", "mine:Tanh")
         assert told.returncode == 0, told.stderr
-    assert (
-        "nearest to linear attention"
-        in typed(folder, "-m", "iclflow", "compare", "runs/tanh", "--model", "mine:Tanh").stdout
-    )
+        assert shown in told.stdout
     untold = typed(folder, "-m", "iclflow", "probe", "runs/tanh")
     assert (untold.returncode, untold.stderr.count("\n")) == (2, 1)
     assert "--model mine:Tanh" in untold.stderr

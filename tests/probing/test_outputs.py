@@ -10,7 +10,7 @@ from iclflow.data.sequences import Law, fresh
 from iclflow.data.spectrum import covariances
 from iclflow.models.reduced import coefficients, effective_matrix
 from iclflow.probing.contexts import draw, read_contexts
-from iclflow.probing.outputs import fitted_matrix, outputs
+from iclflow.probing.outputs import fitted_matrices, outputs
 from iclflow.probing.setting import described_by, setting_of
 from iclflow.probing.subject import read_subject
 from iclflow.theory.algorithm import plateau_matrix
@@ -78,7 +78,7 @@ def test_the_effective_matrix_is_what_multiplies_beta_and_the_query(outputs_):
     np.testing.assert_allclose(effective_matrix(coefficients(model, weights, task), task), A)
     contexts = draw(task, 600)
     guess = np.einsum("poi,ij,pj->po", contexts.beta, A, contexts.query)
-    np.testing.assert_allclose(fitted_matrix(guess, contexts), A, atol=1e-10)
+    np.testing.assert_allclose(fitted_matrices(np.stack([guess, 2 * guess]), contexts), [A, 2 * A], atol=1e-10)
     row, column = rng.standard_normal((2, 3))
     weights["value"][1, 3:, :3] = row
     weights["key_query"][1, 3:, :3] = column

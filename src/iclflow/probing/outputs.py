@@ -26,7 +26,7 @@ from iclflow.system.arrays import as_array
 from iclflow.system.memory import require
 from iclflow.system.precision import double_precision
 
-__all__ = ["Outputs", "fitted_matrix", "outputs", "predictions"]
+__all__ = ["Outputs", "fitted_matrices", "outputs", "predictions"]
 
 BATCH = 2048  # sequences that a function receives at once
 
@@ -48,7 +48,7 @@ def outputs(subject: Subject, contexts: Contexts) -> Outputs:
         if not np.isfinite(guesses).all() or np.abs(guesses).max() > 1e100:
             raise BadInput("weights: are so large, or so wrong, that predictions are not finite numbers")
     if not subject.linear:
-        return Outputs(guesses, np.stack([fitted_matrix(guess, contexts) for guess in guesses]), reduced=False)
+        return Outputs(guesses, fitted_matrices(guesses, contexts), reduced=False)
     scale = unit(subject.normalize, contexts.length)
     thetas = all_coefficients(subject)
     matrices = np.stack([scale * effective_matrix(theta, subject.task) for theta in thetas])
@@ -116,17 +116,19 @@ def ask(function: Predictor, contexts: Contexts) -> Predictions:
     return np.concatenate(parts)
 
 
-def fitted_matrix(guess: Predictions, contexts: Contexts) -> Float[np.ndarray, "D D"]:
-    r"""The $A$ for which $\beta'Ax_q$ is nearest to the predictions on the sample.
+def fitted_matrices(guesses: Float[np.ndarray, "T P O"], contexts: Contexts) -> Float[np.ndarray, "T D D"]:
+    r"""The $A$ for which $\beta'Ax_q$ is nearest to the predictions on the sample, for every snapshot.
 
     If $A$ has too many entries for such a fit: $\langle\beta\beta'\rangle^{-1}\langle\hat y\beta x_q'\rangle\langle
     x_qx_q'\rangle^{-1}$, the same up to sampling noise because the query does not depend on its context.
     """
-    dim = contexts.query.shape[1]
-    if guess.size < 4 * dim**2:
+    dim, size = contexts.query.shape[1], guesses[0].size
+    if size < 4 * dim**2:
         beta, x = contexts.beta.reshape(-1, dim), contexts.query
-        cross = np.einsum("po,poi,pj->ij", guess, contexts.beta, x, optimize=True) / guess.size
-        return np.linalg.solve(beta.T @ beta / len(beta), np.linalg.solve(x.T @ x / len(x), cross.T).T)
-    require(8 * guess.size * dim**2 * 2, f"a linear fit with {dim**2} coefficients")
+        cross = np.einsum("tpo,poi,pj->tij", guesses, contexts.beta, x, optimize=True) / size
+        across = np.linalg.solve(x.T @ x / len(x), cross.transpose(0, 2, 1)).transpose(0, 2, 1)
+        return np.linalg.solve(beta.T @ beta / len(beta), across)
+    require(8 * size * dim**2 * 2, f"a linear fit with {dim**2} coefficients")
     features = (contexts.beta[..., :, None] * contexts.query[:, None, None, :]).reshape(-1, dim**2)
-    return np.linalg.lstsq(features, guess.reshape(-1), rcond=None)[0].reshape(dim, dim)
+    fitted = np.linalg.lstsq(features, guesses.reshape(len(guesses), -1).T, rcond=None)[0]
+    return fitted.T.reshape(-1, dim, dim)

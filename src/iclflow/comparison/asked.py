@@ -1,6 +1,5 @@
 """Predictions that were asked for lately: `predict`, `compare` and a figure of one run need the same one."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from iclflow.comparison.predicted import Prediction
 from iclflow.comparison.setting import Setting
 from iclflow.config import Task, Training
 from iclflow.models import Model
+from iclflow.system.digest import digest
 
 __all__ = ["asked"]
 
@@ -28,7 +28,7 @@ class Question:
     task: Task
     model: Model
     training: Training
-    numbers: bytes
+    numbers: str
     setting: Setting = field(compare=False)
 
 
@@ -49,15 +49,11 @@ def answer(question: Question) -> Prediction:
     return question.make(question.setting)
 
 
-def numbers(setting: Setting) -> bytes:
+def numbers(setting: Setting) -> str:
     """A digest of the weights, and of the sample if there is one."""
-    found = hashlib.sha256()
     arrays = {**setting.weights, **({} if setting.sample is None else vars(setting.sample))}
-    for name, array in sorted(arrays.items()):
-        part = np.asarray(array)
-        found.update(repr((name, part.shape, part.dtype.str)).encode())
-        found.update(part.tobytes())
-    return found.digest()
+    parts = [(name, np.ascontiguousarray(array)) for name, array in sorted(arrays.items())]
+    return digest(*(part for name, array in parts for part in (repr((name, array.shape, array.dtype)), array.data)))
 
 
 def hashable(model: Model) -> bool:

@@ -40,7 +40,7 @@ LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss)
 WEIGHT_STEP = 0.005  # or a weight, of the largest one
 REACH = 2.0  # the relative change of a head in an implicit step, times the fifth root of the tolerance
 LARGEST = 3000  # weights for which matrices are made
-RUN = 8  # steps in a row that have to agree on a change between explicit and implicit steps
+RUN = 8  # steps by which those for a change between explicit and implicit ones must be ahead
 PATIENCE = 100.0, 30.0  # how slowly heads are expected to come to rest, in largest rates, and how much more after a no
 
 
@@ -49,22 +49,28 @@ def price(size: int) -> float:
     return 4 + (size / 50) ** 2.4 if size <= LARGEST else np.inf
 
 
+def agreed(cost: float, method: str) -> int:
+    """How far steps for a change must be ahead: so far that a change in vain costs no more than they have."""
+    return max(RUN, int(min(cost, MOST_STEPS))) if method == "explicit" else max(2, int(RUN * min(1.0, 100 / cost)))
+
+
 @partial(compiled, static_argnames="method", few=200)
 def burst(
     field: Field, y: State, now: Array, end: Array, step: Array, tolerance: Array, worth: Array, fastest: Array,
-    patience: Array, most: Array, *, method: str,
+    patience: Array, most: Array, run: Array, enough: Array, *, method: str,
 ) -> Any:  # fmt: skip
     """Up to `most` accepted steps from `now` towards `end`, fewer if another method is the better one.
 
-    `worth` is the price of implicit steps; for these themselves, the shortest that are worth it. Returns how many
-    steps there are, whether to change between them, whether heads look `calm` enough to rest, the next step, the
-    largest rate, and times, states and bends.
+    `worth` is the price of implicit steps; for these themselves, the shortest that are worth it. By `run` steps those
+    for a change between the two are ahead so far, and `enough` make it. Returns how many steps there are, how far
+    those for a change are ahead, whether heads look `calm` enough to rest, the next step, the largest rate, and times,
+    states and bends.
     """
 
     def more(carry: Any) -> Array:
         count, now, _, _, step, _, run, rests, *_ = carry
         room = (count < most) & (now < end) & (step > 1e-17 * now) & (step > 1e-300)
-        return room & (run < RUN) & ~rests
+        return room & (run < enough) & ~rests
 
     def advance(carry: Any) -> Any:
         count, now, y, f, step, rate, run, rests, times, states, bends = carry
@@ -87,7 +93,7 @@ def burst(
         now1 = jnp.where(end - now <= h, end, now + h)
         return (
             count + good, keep(now1, now), keep(y1, y), keep(f1, f), h * growth, rate,
-            jnp.where(over, RUN, keep(jnp.where(change, run + 1, 0), run)), rests & good,
+            jnp.where(over, enough, keep(jnp.maximum(jnp.where(change, run + 1, run - 1), 0), run)), rests & good,
             put(times, count, now1), put(states, count, y1), put(bends, count, bend),
         )  # fmt: skip
 
@@ -97,9 +103,9 @@ def burst(
     blank = jnp.zeros((BURST, *y.shape))
     times, bends = jnp.zeros(BURST), jnp.zeros((BURST, 3, *y.shape))
     velocity = (resting if method == "resting" else field).velocity(y)
-    start = (0, now, y, velocity, step, fastest, 0, False, times, blank, bends)
+    start = (0, now, y, velocity, step, fastest, run, False, times, blank, bends)
     count, _, _, _, step, rate, run, rests, *found = jax.lax.while_loop(more, advance, start)
-    return count, run >= RUN, rests, step, rate, *found
+    return count, run, rests, step, rate, *found
 
 
 @partial(compiled, few=80_000)
@@ -149,24 +155,28 @@ def flow(
     kept.begin(start, y)
     now, step, taken, method, fastest, patience = start, FIRST_STEP, 0, "explicit", 0.0, PATIENCE[0]
     cost = price(y.size) if loss.light else np.inf
-    worth = 1.5 * cost
+    worth, run = 1.5 * cost, 0
     while not kept.settled and now < end and taken < MOST_STEPS:
         most = min(BURST, MOST_STEPS - taken, max(RUN, int(16_000 / cost)) if method == "implicit" else BURST)
-        numbers = (now, end, min(step, end - now), tolerance, worth, fastest, patience, most)
-        count, change, rests, h, seen, *arrays = burst(field, y, *map(np.asarray, numbers), method=method)
-        count = int(count)
+        enough = agreed(cost, method)
+        numbers = (now, end, min(step, end - now), tolerance, worth, fastest, patience, most, run, enough)
+        count, run, rests, h, seen, *arrays = burst(field, y, *map(np.asarray, numbers), method=method)
+        count, run = int(count), int(run)
         if method == "resting" and count == 0:  # not at rest, or the plateau is over
-            method, patience = "implicit", patience * PATIENCE[1]
+            method, patience, run = "implicit", patience * PATIENCE[1], 0
             continue
         if count == 0 or not kept.extend(count, *arrays):
             return kept.outcome(taken + count, "the loss is not finite, or the step has shrunk to nothing")
         now, y = float(np.asarray(arrays[0])[count - 1]), np.asarray(arrays[1])[count - 1]
         taken, step = taken + count, float(h)
         progress(now, float(kept.last[0]))
+        change = run >= enough
+        run = 0 if change or rests else run
         if rests:
             method = "resting"
         elif change and method == "explicit":
             method, worth, fastest = "implicit", cost * LIMIT / float(seen) / 1.5, float(seen)
+            step = max(step, worth)
         elif change and method == "resting" and step > worth:
             method = "implicit"
         elif change:

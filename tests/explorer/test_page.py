@@ -31,8 +31,11 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(saved):
-    line = [sys.executable, "-m", "iclflow", "explore", str(saved), "--port", "0", "--no-browser"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
+    script = (  # a job in the background ignores Ctrl-C until it is told to hear it
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"from iclflow.cli import main; main(['explore', {str(saved)!r}, '--port', '0', '--no-browser'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as server:
         try:
             yield re.match(r"(http://127\.0\.0\.1:\d+/)", server.stdout.readline()).group(1)
             server.send_signal(signal.SIGINT)
@@ -202,6 +205,28 @@ def test_the_keyboard_is_enough(page, address):
     assert unnamed == []
 
 
+def test_a_late_answer_about_a_state_that_was_left_does_not_stay(page, address):
+    state, held = State(seeds=1, log_init=-1.5, dim=3), []
+    open_state(page, address, state)
+    hold = lambda route: route.continue_() if held or "tick" not in asked(route) else held.append(route)
+    asked = lambda route: route.request.post_data_json["changedPropIds"][0]
+    page.route("**/_dash-update-component*", hold)
+    move(page, "heads", 6)
+    until(page, f"document.querySelector('#command').textContent === {state.with_(heads=6).command()!r}")
+    while not held:
+        page.wait_for_timeout(30)
+    answer = held[0].fetch()
+    while not answer.json()["response"]["sent"]["data"]["everything"]:
+        answer = held[0].fetch()
+    move(page, "heads", 7)
+    until(page, f"document.querySelector('#command').textContent === {state.with_(heads=7).command()!r}")
+    held[0].fulfill(response=answer)
+    page.unroute("**/_dash-update-component*")
+    expect_theory(page, state.with_(heads=7))
+    settled(page)
+    assert len(page.evaluate(TRACES.format("values") + ".filter(trace => trace.name.startsWith('head'))")) == 7
+
+
 def test_the_cursor_tells_the_plateau_and_shows_its_weights(page, address):
     state = State(seeds=1, log_init=-3.0)
     open_state(page, address, state)
@@ -309,7 +334,7 @@ def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
     until(page, traces + ".length === 3")  # two seeds, and the forecast, which may come after them
     assert page.evaluate(traces) == ["1", "1", "1"]
     grid = "getComputedStyle(document.querySelector('.grid')).opacity"
-    assert page.evaluate(grid) == "1"
+    until(page, f"{grid} === '1'")  # it comes back within a fraction of a second
     page.evaluate("document.querySelector('#pictures').classList.add('faded')")
     until(page, f"({traces}).join() === '0.2,0.2,1' && {grid} === '0.25'")
     page.goto(address + LONG)

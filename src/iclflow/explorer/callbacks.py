@@ -3,7 +3,7 @@
 Whatever comes from the browser is any JSON value until it has been checked, hence `Any`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from dash import Dash, Input, Output, Patch, no_update
 from dash import State as DashState
@@ -13,7 +13,7 @@ from iclflow.explorer.detail import Curve
 from iclflow.explorer.in_browser import connect_browser
 from iclflow.explorer.jobs import Client, Job, Jobs, known
 from iclflow.explorer.notes import TOO_LONG, notes_for
-from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
+from iclflow.explorer.page import CONTROLS, EIGEN_IDS, TICK, control_values
 from iclflow.explorer.pictures import blank, loss_lines, patch_gains, patch_theory, patch_values, show_times
 from iclflow.explorer.presets import PRESETS, preset_of
 from iclflow.explorer.saved import Saved
@@ -26,20 +26,19 @@ __all__ = ["connect"]
 ALL = (*CONTROLS, *EIGEN_IDS)
 PATIENCE = 0.25  # seconds that an answer waits for a formula; other theory comes by itself
 LONGEST = 20.0  # seconds that it waits where there is no job whose news could bring it later
+PATIENT_TICK = 5_000  # milliseconds until a question is asked again that has got no answer
 FRESH, FADED = "columns", "columns faded"  # whether the curves belong to the state on screen or to the one before
 NOTED = ("heads", "rank", "layers", "log_samples", "rule", "optimizer", "log_lr", "data", "normalize", "log_length")
 ANSWERS = {  # the names under which callbacks return values: component and property
     "loss": ("loss", "figure"), "gains": ("gains", "figure"), "values": ("values", "figure"),
     "theory": ("theory", "data"), "detail": ("detail", "data"), "job": ("job", "data"), "query": ("query", "data"),
     "sent": ("sent", "data"), "command": ("command", "children"), "python": ("python", "children"),
-    "progress": ("progress", "children"), "idle": ("tick", "disabled"), "look": ("pictures", "className"),
-    "forecast": ("forecast", "children"),
+    "progress": ("progress", "children"), "look": ("pictures", "className"), "forecast": ("forecast", "children"),
 }  # fmt: skip
-MOVED = ("loss", "gains", "values", "theory", "detail", "job", "query", "command", "python", "progress", "idle", "look",
-         "forecast")  # fmt: skip
-NEWS = ("job", "loss", "gains", "values", "theory", "detail", "progress", "sent", "idle", "look", "forecast")
-OPENED = ("loss", "gains", "values", "theory", "detail", "job", "command", "python", "progress", "idle", "look",
-          "forecast")  # fmt: skip
+SHOWN = ("job", "loss", "gains", "values", "theory", "detail", "progress", "look", "forecast")
+MOVED = (*SHOWN, "query", "command", "python")
+NEWS = (*SHOWN, "sent")
+OPENED = (*SHOWN, "command", "python")
 
 
 def outputs(names: tuple[str, ...], again: bool = True) -> dict[str, Output]:
@@ -83,6 +82,7 @@ def connect(app: Dash, jobs: Jobs, saved: Saved) -> None:
             "axes": DashState("axes", "value"),
             "settings": {name: DashState(name, "value") for name in ALL},
         },
+        running=[(Output("tick", "interval"), PATIENT_TICK, TICK)],  # the next question comes after the answer
         prevent_initial_call=True,
     )
     def more_simulated(
@@ -165,41 +165,51 @@ def begin(jobs: Jobs, client: Client, ticket: int, state: State, log_time: bool,
         "detail": None,
         "job": None if job is None else job.token,
         "progress": "theory only" if job is None else "simulating",
-        "idle": job is None,
         "look": FRESH if job is None else FADED,
         "forecast": view.note,
     }
 
 
-def sent_of(job: Job, sent: Any) -> tuple[int, bool]:
-    """How many seeds of this job the page already has, and whether it has the forecast."""
-    mine = isinstance(sent, list) and len(sent) == 3 and sent[0] == job.token and isinstance(sent[1], int)
-    return (sent[1], sent[2] is True) if mine else (0, False)
+class Sent(NamedTuple):
+    """What the page has of a job. The browser stops asking when it has everything of the job that it shows."""
+
+    token: str
+    seeds: int = 0
+    forecast: bool = False
+    algorithms: bool = False
+    everything: bool = False
 
 
-def news(job: Job, sent: tuple[int, bool], log_time: bool, log_loss: bool) -> dict[str, Any]:
-    """What has been simulated or computed since `sent` seeds and perhaps the forecast were sent."""
+def sent_of(job: Job, sent: Any) -> Sent:
+    """What the page says that it has of this job."""
+    mine = isinstance(sent, dict) and sent.get("token") == job.token and isinstance(sent.get("seeds"), int)
+    had = [sent.get(name) is True for name in Sent._fields[2:]] if mine else []
+    return Sent(job.token, sent["seeds"] if mine else 0, *had)
+
+
+def news(job: Job, sent: Sent, log_time: bool, log_loss: bool) -> dict[str, Any]:
+    """What has been simulated or computed since the last answer."""
     done, seeds, view = job.done, list(job.seeds), job.view  # in this order: a job that is done has all its seeds
-    count, had_forecast = sent
+    detail, algorithms = job.detail, job.algorithms
     answer: dict[str, Any] = dict.fromkeys(NEWS, no_update)
-    new_forecast = view.complete and not had_forecast
+    new_forecast = view.complete and not sent.forecast
     if new_forecast:
         answer |= {"theory": payload(view), "forecast": view.note}
         answer["loss"] = patch_theory(view, log_time, log_loss)
-    if seeds and (new_forecast or len(seeds) > count):
+    if seeds and (new_forecast or len(seeds) > sent.seeds):
         answer["loss"] = loss = patch_theory(view, log_time, log_loss) if new_forecast else Patch()
         loss["data"] = loss_lines(view, seeds)
         show_times(loss, view, [seed["time"][-1] for seed in seeds], log_time)
-    if job.detail is not None and (count <= 0 or new_forecast or job.algorithms is not None):
-        answer["detail"] = job.detail.payload(view.prediction, job.algorithms)
-    if job.detail is not None and (count <= 0 or new_forecast):
-        answer |= {"gains": patch_gains(job.detail, view.clock), "values": patch_values(job.detail, view)}
-    if job.detail is not None:
+    if detail is not None:
         answer["look"] = FRESH
-    shown = len(seeds) if job.detail is not None else 0
-    return answer | {
-        "progress": words(job), "sent": [job.token, shown, view.complete], "idle": done and view.complete,
-    }  # fmt: skip
+        new = sent.seeds <= 0 or new_forecast
+        if new:
+            answer |= {"gains": patch_gains(detail, view.clock), "values": patch_values(detail, view)}
+        if new or (algorithms is not None and not sent.algorithms):
+            answer["detail"] = detail.payload(view.prediction, algorithms)
+    shown = len(seeds) if detail is not None else 0
+    now = Sent(job.token, shown, view.complete, shown > 0 and algorithms is not None, done and view.complete)
+    return answer | {"progress": words(job), "sent": now._asdict()}
 
 
 def words(job: Job) -> str:
@@ -249,7 +259,6 @@ def connect_saved(app: Dash, jobs: Jobs, saved: Saved) -> None:
             "command": "",
             "python": f"import iclflow as icl\n\n{shown.python}" if shown.python else "",
             "progress": shown.words,
-            "idle": True,
             "look": FRESH,
             "forecast": shown.view.note,
         }

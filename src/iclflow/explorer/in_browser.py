@@ -23,6 +23,7 @@ def connect_browser(app: Dash) -> None:
         Output("free", "className"),
         *(Input(n, "value") for n in ASKED),
     )
+    app.clientside_callback(own("idle"), Output("tick", "disabled"), Input("job", "data"), Input("sent", "data"))
     app.clientside_callback(
         own("look"),
         Output("sentence", "children"),

@@ -13,7 +13,9 @@ from iclflow.explorer.pictures import empty_gains, empty_loss, empty_map, empty_
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.state import CHOICES, EIGENVALUE, RANGES, State, falling
 
-__all__ = ["CONTROLS", "EIGEN_IDS", "control_values", "layout"]
+__all__ = ["CONTROLS", "EIGEN_IDS", "TICK", "control_values", "layout"]
+
+TICK = 80  # milliseconds from an answer to the next question for news
 
 CONTROLS = (*CHOICES, *RANGES)  # the id of a control is the name of the field of `State`
 EIGEN_IDS = tuple(f"eigenvalue-{i}" for i in range(int(RANGES["dim"][1])))
@@ -50,7 +52,7 @@ def layout(saved: list[str]) -> html.Div:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="client", data=secrets.token_hex(16)),
             *(dcc.Store(id=name) for name in ("job", "sent", "theory", "detail", "query", "ignored", "dark")),
-            dcc.Interval(id="tick", interval=80, disabled=True),
+            dcc.Interval(id="tick", interval=TICK, disabled=True),
             dcc.Interval(id="film", interval=90, disabled=True),
             dcc.Download(id="download"),
             header(),

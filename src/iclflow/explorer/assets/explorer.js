@@ -85,6 +85,8 @@
           show(sampled), show(tasks === "power"), show(given), free(small), free(!stepwise), free(!deep),
           spectrum === "free" ? "free d-" + dim : "free hidden"];
       },
+      // An answer about a former job can come in late and paint over the present one: then the page asks on.
+      idle: (job, sent) => !job || (!!sent && sent.token === job && sent.everything),
       look: (cursor, detail, theory, dark, first, second) => {
         const data = detail || theory;  // a change takes the detail away until the new one is there
         if (!data || !data.time || !data.time.length) return [skip(), skip(), skip(), skip(), skip()];

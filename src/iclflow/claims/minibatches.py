@@ -32,7 +32,7 @@ def noisy_growth(sabotage: bool = False, offset: int = 0) -> float:
     task, model, batch, lr, steps = shifted(TASK, offset), icl.Merged(heads=1), 32, 1.0, 1000
     settings: dict[str, Any] = {"init": 1e-150, "init_law": "aligned", "batch": batch, "lr": lr, "records": 2}
     settings["freeze_vectors"] = True
-    runs = icl.train(task, model, steps=steps, seed=offset, seeds=16 if sabotage else 64, **settings)
+    runs = icl.train(task, model, steps=steps, seed=offset, seeds=4 if sabotage else 64, **settings)
     step = clock_rate(task, model) * lr
     size = lambda weights: float(np.log(np.abs(weights["value"]).max()))
     grown = [size(run.final_weights) - size(run.initial_weights) for run in map(runs.select, runs.seeds)]
@@ -90,7 +90,7 @@ def spread_error(seed: int, sabotage: bool) -> float:
     weights = icl.train(task, model, init=0.05, seed=seed, lr=lr, steps=1).initial_weights
     steps = int(1.35 * flow.drop_times[0] / (clock_rate(task, model) * lr))
     runs = icl.train(
-        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=seed, seeds=50,
+        task, model, weights=weights, batch=batch, lr=lr, steps=steps, seed=seed, seeds=10 if sabotage else 50,
         freeze_vectors=True, records=60, spacing="even",
     )  # fmt: skip
     d = directions(task)

@@ -147,10 +147,10 @@ def momentum_with_lag(sabotage: bool = False, offset: int = 0) -> float:
 
 
 @cache
-def adam_first_drops(init: float, lr: float, steps: int, offset: int) -> Float[np.ndarray, " seeds"]:
-    """The steps at which half of the first drop is done, of five seeds."""
+def adam_first_drops(init: float, lr: float, steps: int, offset: int, seeds: int = 5) -> Float[np.ndarray, " seeds"]:
+    """The steps at which half of the first drop is done, of some seeds."""
     task = shifted(TASK, offset)
-    runs = icl.train(task, MODEL, init=init, optimizer="adam", lr=lr, steps=steps, seed=offset, seeds=5, records=2)
+    runs = icl.train(task, MODEL, init=init, optimizer="adam", lr=lr, steps=steps, seed=offset, seeds=seeds, records=2)
     found = [crossings(runs.select(seed), middles(task)[:1])[0] / lr for seed in runs.seeds]
     return np.array(found)
 
@@ -164,8 +164,8 @@ def adam_first_drops(init: float, lr: float, steps: int, offset: int) -> Float[n
     seeds="0 to 4",
 )
 def adam_entries(sabotage: bool = False, offset: int = 0) -> float:
-    scales = (1e-1, 1e-2, 1e-4, 1e-9 if sabotage else 1e-6)
-    found = [adam_first_drops(scale, 1e-3, 60_000 if scale < 1e-8 else 600, offset) for scale in scales]
+    scales, seeds = (1e-1, 1e-2, 1e-4, 1e-9 if sabotage else 1e-6), 1 if sabotage else 5
+    found = [adam_first_drops(scale, 1e-3, 60_000 if scale < 1e-8 else 600, offset, seeds) for scale in scales]
     steps = np.median(found, axis=1)
     return float(np.abs(steps / steps.mean() - 1).max())
 
@@ -182,7 +182,7 @@ def adam_epsilon(sabotage: bool = False, offset: int = 0) -> float:
     errors, task = [], shifted(TASK, offset)
     for init, lr in ((1e-9, 2e-3), (1e-10, 2e-2))[: 1 if sabotage else 2]:
         given = init * (2 if sabotage else 1)
-        for seed, found in enumerate(adam_first_drops(init, lr, 40_000, offset), offset):
+        for seed, found in enumerate(adam_first_drops(init, lr, 40_000, offset, 1 if sabotage else 5), offset):
             time = icl.predict(task, MODEL, init=given, seed=seed, optimizer="adam").drop_times[0]
             errors.append(abs(float(time) / lr / found - 1))
     return float(max(errors))

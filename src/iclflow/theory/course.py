@@ -127,12 +127,12 @@ class Course:
         return self.layout.driven_jacobian(rows, force) + self.blocks.jacobian(rows)
 
     @no_type_check
-    def resolvent(self, rows: Rows, force: Matrix) -> Resolvent:
-        """The inverse of a shift minus the derivative of the velocity."""
+    def resolvent(self, rows: Rows, force: Matrix, remains: Matrix) -> Resolvent:
+        """The inverse of a shift minus the derivative of the velocity; `remains` is what the heads leave of a force."""
         if self.blocks is not None or self.step > 0:
             field, jacobian = (lambda rows, of=of: of(rows, force) for of in (self.downhill, self.jacobian))
             return dense_resolvent(stepped_jacobian(field, jacobian, rows, self.step))
-        return self.layout.resolvent(self.landscape, rows, force - self.landscape.curve(self.layout.matrix(rows)))
+        return self.layout.resolvent(self.landscape, rows, remains)
 
     @no_type_check
     def loss(self, A: Matrix) -> float:
@@ -262,20 +262,23 @@ class Course:
     def drop(self, frozen: Heads, force: Matrix) -> None:
         """Follow all heads that are not frozen until those that have grown are at rest."""
         layout, begin, h, origin = self.layout, self.rows.copy(), 0.0, self.now
-        drive = float(np.linalg.norm(force, 2))
+        drive, active = largest_singular(force), np.zeros_like(frozen)
         for count in range(1, MOST_STEPS + 1):
-            active = ~frozen & (self.shares() >= PASSIVE * self.share)
-            passive = ~active & ~frozen
-            if not active.any():
-                active, passive = ~frozen, np.zeros_like(frozen)
-            y, opening = self.rows[active], force + self.landscape.curve(layout.matrix(begin[active]))
-            scale = 0.05 / (drive * np.abs(y).max())
+            acts = ~frozen & (self.shares() >= PASSIVE * self.share)
+            acts = acts if acts.any() else ~frozen
+            if not np.array_equal(acts, active):
+                active, passive = acts, ~acts & ~frozen
+                y, opening = self.rows[active], force + self.landscape.curve(layout.matrix(begin[active]))
+                remains = opening - self.landscape.curve(layout.matrix(y))
+                velocity = self.velocity(y, opening)
+            size = np.abs(y).max()
+            scale = 0.05 / (drive * size)
             h = scale if count == 1 else h
-            left = float(np.linalg.norm(opening - self.landscape.curve(layout.matrix(y)), 2))
-            h = min(h, 1 / (left * np.abs(y).max()))  # an implicit step beyond it would stay where the flow leaves
+            left = largest_singular(remains)
+            h = min(h, 1 / (left * size))  # an implicit step beyond it would stay where the flow leaves
             if passive.any():
                 h = min(h, 0.1 / ((drive if self.blocks else left) * np.abs(self.rows[passive]).max()))
-            velocity, resolvent = self.velocity(y, opening), self.resolvent(y, opening)
+            resolvent = self.resolvent(y, opening, remains)
             moved = lambda rows, opening=opening: self.velocity(rows, opening)
             while True:
                 after, error = rosenbrock_step(moved, y, velocity, resolvent, h)
@@ -291,14 +294,16 @@ class Course:
                 small = self.rows[passive]
                 first = self.passive_velocity(small, y, opening)
                 self.rows[passive] = small + h / 2 * (first + self.passive_velocity(small + h * first, after, opening))
-            self.rows[active], self.now = after, self.now + h
-            moving = np.zeros_like(self.rows)
-            moving[active] = self.velocity(after, opening)
-            self.record(moving[active], self.downhill(after, opening))
+            self.rows[active], self.now, y = after, self.now + h, after
+            remains, velocity = opening - self.landscape.curve(layout.matrix(y)), self.velocity(y, opening)
+            self.record(velocity, velocity if self.step == 0 else self.downhill(y, opening))
             h *= next_step(change)
-            if count % 5 == 0 and self.at_rest(frozen, moving, opening - self.landscape.curve(layout.matrix(after))):
-                self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
-                return
+            if count % 5 == 0:
+                moving = np.zeros_like(self.rows)
+                moving[active] = velocity
+                if self.at_rest(frozen, moving, remains):
+                    self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
+                    return
         raise Unfinished
 
     @no_type_check
@@ -339,6 +344,12 @@ class Course:
 
 
 @no_type_check
+def largest_singular(matrix: Matrix) -> float:
+    """The largest singular value."""
+    return float(np.linalg.svd(matrix, compute_uv=False)[0])
+
+
+@no_type_check
 def largest(error: Rows, size: Rows) -> float:
     """The largest error of a head relative to its own size; infinite where it is not a number."""
     worst = np.max(np.abs(error).max(axis=1) / np.maximum(np.abs(size).max(axis=1), 1e-300))
@@ -348,4 +359,4 @@ def largest(error: Rows, size: Rows) -> float:
 @no_type_check
 def next_step(change: float) -> float:
     """By what the step is multiplied after an error, relative to the one that is allowed."""
-    return float(np.clip(0.9 * max(change, 1e-10) ** -0.2, 0.2, 5.0))
+    return min(max(0.9 * max(change, 1e-10) ** -0.2, 0.2), 5.0)

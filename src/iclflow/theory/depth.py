@@ -43,6 +43,7 @@ NEGLIGIBLE, NOTHING = 1e-3, 1e-6  # of the loss, and of the loss at zero: a drop
 Matrix = Float[np.ndarray, "D D"]
 Layers = Float[np.ndarray, "L D D"]
 Vector = Float[np.ndarray, " D"]
+Stack = Float[np.ndarray, "G D D"]  # a matrix for every context
 Factors = list[tuple[Float[np.ndarray, "D _"], Float[np.ndarray, "D _"]]]  # of every layer: left and right, of rank n
 
 
@@ -68,7 +69,7 @@ class Contexts:
         Returns:
             The loss.
         """
-        return self.loss_and_forces(A)[0]
+        return self.passed(A)[0]
 
     def loss_and_forces(self, A: Layers) -> tuple[float, Layers]:
         r"""The loss, and $G_l = -\frac12 \partial L/\partial A_l$ for every layer [`depth-loss`].
@@ -79,19 +80,26 @@ class Contexts:
         Returns:
             The loss and the forces.
         """
-        steps = np.eye(self.dim) - A.transpose(0, 2, 1)[:, None] @ self.covariance  # I - A_l' hat-Lambda
-        steps = np.tile(steps, (self.loops, 1, 1, 1))
-        before = [np.broadcast_to(np.eye(self.dim), self.covariance.shape)]  # P_l
-        for step in steps:
-            before.append(step @ before[-1])
-        weighted = before[-1] * self.task  # M Omega
-        loss = np.einsum("gij,gij,i->", weighted, before[-1], self.token) / len(weighted)
+        loss, steps, before, weighted = self.passed(A)
+        rows = lambda stack: stack.transpose(1, 0, 2).reshape(self.dim, -1)  # of all contexts, one beside the other
         behind = np.diag(self.token)  # Lambda R_l, from the last layer on
         forces = np.zeros((self.loops, *A.shape))
         for place, layer in reversed(list(enumerate(np.ndindex(self.loops, len(A))))):
-            forces[layer] = np.mean(self.covariance @ before[place] @ weighted.transpose(0, 2, 1) @ behind, axis=0)
+            left, right = self.covariance @ before[place], weighted.transpose(0, 2, 1) @ behind
+            forces[layer] = rows(left) @ right.reshape(-1, self.dim) / len(right)
             behind = behind @ steps[place]
-        return float(loss), forces.sum(axis=0)
+        return loss, forces.sum(axis=0)
+
+    def passed(self, A: Layers) -> tuple[float, Float[np.ndarray, "passes G D D"], list[Stack], Stack]:
+        r"""The loss, $I - A_l'\hat\Lambda$ of every pass, the products $P_l$ before each, and $M\Omega$."""
+        steps = np.eye(self.dim) - A.transpose(0, 2, 1)[:, None] @ self.covariance
+        steps = np.tile(steps, (self.loops, 1, 1, 1))
+        before = [np.broadcast_to(np.eye(self.dim), self.covariance.shape)]
+        for step in steps:
+            before.append(step @ before[-1])
+        weighted = before[-1] * self.task
+        loss = np.sum((weighted * before[-1]).sum(axis=(0, 2)) * self.token) / len(weighted)
+        return float(loss), steps, before, weighted
 
     def strength(self, A: Layers, layer: int, left: Vector, right: Vector, drive: float) -> float:
         r"""Where the loss is lowest along $\ell r'$ in one layer: $g/m$, in closed form where no loop returns to it."""

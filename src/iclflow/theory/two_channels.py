@@ -127,6 +127,8 @@ class Layout:
     @no_type_check
     def velocity(self, rows: Rows, force: Matrix, taken: Callable[[Matrix], Matrix] | None = None) -> Rows:
         """The velocity in a force [`two-channels`], less what the heads take away of it by their own matrix."""
+        if not self.channels:
+            return self.label_velocity(rows, force, taken)
         parts = self.split(rows)
         keys = self.effective_keys(parts)
         if taken is not None:
@@ -136,22 +138,33 @@ class Layout:
     @no_type_check
     def diagonal_velocity(self, rows: Rows, drive: Float[np.ndarray, " D"]) -> Rows:
         """The velocity where the force is diagonal."""
+        if not self.channels:
+            return self.label_velocity(rows, drive)
         parts = self.split(rows)
         return self.moving(parts, parts.query * drive, self.effective_keys(parts) * drive)
+
+    @no_type_check
+    def label_velocity(
+        self, rows: Rows, force: Float[np.ndarray, "*D D"], taken: Callable[[Matrix], Matrix] | None = None
+    ) -> Rows:
+        """The same without vector blocks, in as few operations as there can be: forecasts spend their time here."""
+        dim, wide = self.dim, 1 + self.rank * self.dim
+        value, key = rows[:, :1], rows[:, 1:wide]
+        keys, query = (value * key).reshape(-1, dim), rows[:, wide:].reshape(-1, dim)
+        if taken is not None:
+            force = force - taken(keys.T @ query)
+        felt, pull = (query @ force.T, keys @ force) if force.ndim == 2 else (query * force, keys * force)
+        moved, felt = np.empty(rows.shape), felt.reshape(key.shape)
+        moved[:, 0] = (key * felt).sum(1)
+        np.multiply(value, felt, out=moved[:, 1:wide])
+        moved[:, wide:] = pull.reshape(key.shape)
+        return moved
 
     @no_type_check
     def moving(self, parts: Parts, felt: Float[np.ndarray, "H R D"], pull: Float[np.ndarray, "H R D"]) -> Rows:
         r"""The velocity from $\hat Gq_r$ (`felt`) and $\hat G'p_r$ (`pull`) of every head."""
         v, K, _, a, b, rest = parts
-        H, wide = len(v), self.rank * self.dim
-        moved = felt.reshape(H, wide)
-        if not self.channels:
-            rows = np.empty((H, self.size))
-            rows[:, 0] = (K.reshape(H, wide) * moved).sum(1)
-            np.multiply(v[:, None], moved, out=rows[:, 1 : 1 + wide])
-            rows[:, 1 + wide :] = pull.reshape(H, wide)
-            return rows
-        value, key = (K.reshape(H, wide) * moved).sum(1), v[:, None, None] * felt
+        value, key = (K * felt).sum(axis=(1, 2)), v[:, None, None] * felt
         tokens = self.weight * (b.transpose(0, 2, 1) @ felt)
         labels = self.weight * (felt @ a.transpose(0, 2, 1))
         return self.join(Parts(value, key, pull, tokens, labels, np.zeros_like(rest)))

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from iclflow.comparison.predicted import Prediction
 from iclflow.config import Task
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
+from iclflow.system.cores import one_blas_thread
 from iclflow.theory.depth import Ladder
 from iclflow.theory.forecast import Forecast, Unfinished, forecast
 from iclflow.theory.landscape import Landscape, landscape
@@ -103,7 +103,7 @@ def staircase_prediction(task: Task, model: Model, weights: Weights, sample: Sam
     if asymmetry > ASYMMETRIC:
         return without_times(model, task, sample, FEW_TASKS)
     try:
-        with threadpool_limits(1, "blas"):  # matrices so small that threads would only wait for each other
+        with one_blas_thread():  # matrices so small that threads would only wait for each other
             fine, coarse = (forecast(source, parts, share) for share in (FINE, COARSE))
     except (Unfinished, np.linalg.LinAlgError):
         return without_times(model, task, sample, LOST)

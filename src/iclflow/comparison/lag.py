@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from iclflow.comparison.intervals import DOUBTFUL, FINE, TIED, interval, parts_of
 from iclflow.comparison.predicted import Prediction, Times
 from iclflow.comparison.setting import Setting
+from iclflow.system.cores import one_blas_thread
 from iclflow.theory import merged
 from iclflow.theory.forecast import Unfinished, forecast
 from iclflow.theory.landscape import directions, landscape
@@ -36,7 +36,7 @@ def descended(plain: Prediction, setting: Setting, step: float) -> Prediction | 
     if edge >= 1 or sum(part.size for part in parts) > MOST_FOLLOWED:
         return None
     try:
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             found = forecast(task if sample is None else sample, parts, FINE, step)
     except (Unfinished, np.linalg.LinAlgError):
         return None

@@ -18,12 +18,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task, root, task_vectors
 from iclflow.errors import BadInput
-from iclflow.system.cores import threads
+from iclflow.system.cores import one_blas_thread, threads
 
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 
@@ -224,7 +223,7 @@ def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[
     The numbers then do not depend on the number of cores, and small products do not compete for them. Only one pass
     runs at a time, because the limit on BLAS threads holds for the whole process.
     """
-    with ONE_WALK, threadpool_limits(1, "blas"), ThreadPoolExecutor(threads()) as pool:
+    with ONE_WALK, one_blas_thread(), ThreadPoolExecutor(threads()) as pool:
         yield from pool.map(function, range(chunk_count(sequences)))
 
 

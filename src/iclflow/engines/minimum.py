@@ -11,7 +11,6 @@ taken is the balanced one that small initial weights lead to.
 import numpy as np
 import scipy
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from iclflow.config import Task
 from iclflow.data.moments import AnyArray, Moments
@@ -19,6 +18,7 @@ from iclflow.data.spectrum import root
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.models import Model, Weights
 from iclflow.models.parts import take
+from iclflow.system.cores import one_blas_thread
 
 __all__ = ["balanced_part", "best_matrix", "fits_noise", "lowest_loss", "search", "size_of", "stable_step"]
 
@@ -115,7 +115,7 @@ def search(
     starts = [flat.start + scale * rng.standard_normal(len(flat.start)) for scale in jitters]
     options = {"maxiter": most, "maxfun": 2 * most, "ftol": 1e-13, "gtol": 1e-9}
     minimize = lambda x: scipy.optimize.minimize(flat.value_and_slope, x, jac=True, method="L-BFGS-B", options=options)
-    with threadpool_limits(1, "blas"):  # vectors so short that threads would only wait for each other
+    with one_blas_thread():  # vectors so short that threads would only wait for each other
         best = min((minimize(x) for x in starts), key=lambda end: end.fun)
     return float(best.fun), flat.unpack(best.x)
 

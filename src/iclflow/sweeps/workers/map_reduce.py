@@ -15,7 +15,6 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from iclflow.data.features import Blocks
 from iclflow.data.moments import Moments
@@ -24,6 +23,7 @@ from iclflow.data.sequences import Sample, chunk_count
 from iclflow.data.spectrum import root
 from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import BLOCK, FAN, MANY, block_count
+from iclflow.system.cores import one_blas_thread
 
 __all__ = ["Submit", "at_once", "huge_moments"]
 
@@ -93,7 +93,7 @@ def first_round(block: int, experiment: Experiment, which: int) -> First:
         tasks = sample.law.standard_tasks(sample.seed, index, sample.size(index))
         return First(tokens, tasks.sum(axis=0), np.einsum("pod,poe->ode", tasks, tasks))
 
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         return reduce(added, map(one_chunk, chunks_of(block, sample)))
 
 
@@ -102,7 +102,7 @@ def second_round(block: int, experiment: Experiment, which: int, shared: First, 
     task, sample = experiment.task, sample_of(experiment, which)
     centre(sample, shared)
     rule = (task.dim, task.normalize or "context", task.prefix_loss, blocks)
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         return reduce(added, (chunk_sums(sample.chunk(index), *rule) for index in chunks_of(block, sample)))
 
 

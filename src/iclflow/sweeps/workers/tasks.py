@@ -15,6 +15,7 @@ from iclflow.experiment import Experiment
 from iclflow.models.base import import_model
 from iclflow.sweeps.store.protocol import WORK, Store, open_store
 from iclflow.system.atomic import NO_ROOM
+from iclflow.system.cores import one_blas_thread
 
 __all__ = ["MOST_TRIES", "code_of", "compute", "do_run", "introduce", "make_moments", "single_thread"]
 
@@ -159,8 +160,6 @@ def compute(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The rows and the record of one run, with exactly the arithmetic of `train`."""
     os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
-    from threadpoolctl import threadpool_limits
-
     from iclflow.sweeps.quantities import curve_rows, summary_row
     from iclflow.sweeps.workers.sharing import plan_of
     from iclflow.system.progress import silent
@@ -174,7 +173,7 @@ def compute(
         raise error if experiment.data is None else OtherData(str(error)) from None
     if plan.own is not None and plan.own.digest != store.about["grid"]["data_sha256"].get(experiment.data):
         raise OtherData(f"data: {experiment.data!r} has changed since the sweep began")
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         outcome = run_seed(plan, experiment.training.seed, silent)
         rows = {"summary": summary_row(experiment, outcome, grid.drop_slots)}
         if not grid.summary:

@@ -1,9 +1,10 @@
 """What the tests share: double precision, compiled programs, the golden runs where there are any, small helpers.
 
 Compilation would be two thirds of a first session, so programs are compiled with few optimisations, here and in the
-processes that tests start. They are kept in `.xla_cache` for the next session, one directory for each worker of
-pytest-xdist, because JAX does not write them atomically. Other processes compile for themselves: whatever compares
-their bits with those of this process also compares cached programs with fresh ones.
+processes that tests start. They are kept in `.xla_cache`, for all workers of pytest-xdist and for the next session.
+JAX does not write them atomically: one that is read half written is compiled again, with a warning that does not count.
+Other processes compile for themselves: whatever compares their bits with those of this process also compares cached
+programs with fresh ones.
 
 Annotations are checked at run time (`tests/checked.py`), but not in tests of whole runs, which call little that others
 do not and spend a third of their time on it.
@@ -31,10 +32,11 @@ os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK)) 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # there are as many workers as cores; for the processes they start
 threadpoolctl.threadpool_limits(1, "blas")
 jax.config.update("jax_enable_x64", True)
-PROGRAMS = Path(__file__).parents[1] / ".xla_cache" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+PROGRAMS = Path(__file__).parents[1] / ".xla_cache"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # it would put the directory into every name
 
 GOLDEN = Path(os.environ.get("ICLFLOW_GOLDEN", Path(__file__).parents[2] / "shared" / "golden"))
 GOLDEN_NAMES = (

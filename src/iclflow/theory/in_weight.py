@@ -26,8 +26,9 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
+from iclflow.theory.collinear import checked_alpha
 from iclflow.theory.landscape import length_factors, lengths
-from iclflow.theory.merged import checked_time, solve
+from iclflow.theory.merged import checked_time
 from iclflow.theory.white import is_white
 
 __all__ = [
@@ -422,7 +423,11 @@ def integrate(task: Task, training: Form, alpha: float, end: float, **options: A
         growth = n @ on_value
         return np.concatenate([[growth], on_value - n * growth, on_block - k * growth])
 
-    return solve(field, alpha, np.concatenate([left[:, 0], right[0]]), end, **options)
+    start = np.concatenate([[np.log(checked_alpha(alpha)) / 2], left[:, 0], right[0]])
+    path = scipy.integrate.solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
+    if path.status < 0:
+        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
+    return path
 
 
 def from_units(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:

@@ -11,14 +11,13 @@ $C_1, B, \Lambda$ are those of a `Landscape`. With $O$ independent outputs, whos
 v_i U_i / \sqrt O$. Time is $t/\tau$ throughout.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import scipy
 from jaxtyping import Bool, Float
 
 from iclflow.errors import BadInput
+from iclflow.theory.collinear import Modes, checked_alpha, follow
 from iclflow.theory.landscape import Landscape
 
 __all__ = [
@@ -263,28 +262,23 @@ class Course(NamedTuple):
     matrix: Float[np.ndarray, "T D D"]  # U, over all heads
 
 
-class Modes(NamedTuple):
+class Basis(NamedTuple):
     r"""Entries of $P'UQ$ that take part; $P, Q$ diagonalise $B$ and $\Lambda$, so forces are entrywise."""
 
     left: Matrix
     right: Matrix
     used: Bool[np.ndarray, "D D"]
-    drive: Float[np.ndarray, " M"]
-    curvature: Float[np.ndarray, " M"]
-
-    def loss(self, L: Landscape, strengths: Float[np.ndarray, "*T M"]) -> Float[np.ndarray, "*T"] | float:
-        change = (self.curvature * strengths - 2 * self.drive) * strengths
-        return L.base + change.sum(-1) / L.outputs
+    modes: Modes
 
 
-def modes(L: Landscape) -> Modes:
+def basis(L: Landscape) -> Basis:
     right_values, right = np.linalg.eigh(L.query)
     left_values, left = np.einsum("id,ij,jd->d", right, L.context, right), right
     if np.abs(right.T @ L.context @ right - np.diag(left_values)).max() > 1e-10 * np.abs(left_values).max():
         left_values, left = np.linalg.eigh(L.context)
     drive = np.sqrt(L.outputs) * left.T @ L.cross @ right
     used = np.abs(drive) > 1e-12 * np.abs(drive).max()
-    return Modes(left, right, used, drive[used], np.outer(left_values, right_values)[used])
+    return Basis(left, right, used, Modes(L.base, L.outputs, drive[used], np.outer(left_values, right_values)[used]))
 
 
 def course(L: Landscape, alpha: float, time: Times) -> Course:
@@ -295,8 +289,6 @@ def course(L: Landscape, alpha: float, time: Times) -> Course:
 
     $$\tau\dot a = \sum_d u_d\,(g_d - m_d\, a u_d),\qquad \tau\dot u_d = a\,(g_d - m_d\, a u_d),\qquad
       a(0) = \sqrt\alpha,\quad u(0) = \sqrt\alpha\; g/|g| .$$
-
-    Integrated as $\ln a$ and $u/a$; $u/a$ is constant on the plateau, so a long plateau costs nothing.
 
     Args:
         L: The population loss.
@@ -309,17 +301,15 @@ def course(L: Landscape, alpha: float, time: Times) -> Course:
     Raises:
         BadInput: If `alpha` or `time` is not valid.
     """
-    time = checked_time(time)
-    m = modes(L)
-    path = integrate(m, alpha, time[-1] if time[-1] > 0 else 1.0, t_eval=time)
-    value = np.exp(path.y[0])
-    entries = value[:, None] * path.y[1:].T
-    matrix = np.zeros((len(time), *m.used.shape))
-    matrix[:, m.used] = entries
-    matrix = m.left @ matrix @ m.right.T
+    time, b = checked_time(time), basis(L)
+    states = follow(b.modes, alpha, time[-1] if time[-1] > 0 else 1.0).at(time)
+    value = np.exp(states[:, 0])
+    matrix = np.zeros((len(time), *b.used.shape))
+    matrix[:, b.used] = value[:, None] * states[:, 1:]
+    matrix = b.left @ matrix @ b.right.T
     vectors = np.linalg.eigh(L.query)[1][:, ::-1]
     gains = np.einsum("id,tij,jd->td", vectors, matrix, vectors)
-    return Course(time, np.asarray(m.loss(L, value[:, None] * entries)), value, gains, matrix)
+    return Course(time, b.modes.loss(states), value, gains, matrix)
 
 
 def predict(L: Landscape, v: Values, U: Matrices, time: Times) -> Course:
@@ -353,49 +343,12 @@ def half_time(L: Landscape, alpha: float) -> float:
     Raises:
         BadInput: If `alpha` is not positive, or too large to start above half of the drop.
     """
-    m = modes(L)
-    middle = (L.base + lowest_loss(L)) / 2
-
-    def above(_, state):
-        return m.loss(L, np.exp(2 * state[0]) * state[1:]) - middle
-
-    above.terminal = True  # type: ignore[attr-defined]
-    horizon = 1e6 * (abs(np.log(alpha)) + 1) / escape_rate(L) if alpha > 0 else 1.0
-    path = integrate(m, alpha, horizon, events=above)
-    start = m.loss(L, alpha * m.drive / np.linalg.norm(m.drive))
-    if not middle < start <= L.base or not len(path.t_events[0]):
+    m, middle = basis(L).modes, (L.base + lowest_loss(L)) / 2
+    start = m.loss(m.start(alpha))
+    if not middle < start <= L.base:
         raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
-    return float(path.t_events[0][0])
-
-
-def integrate(m: Modes, alpha: float, end: float, **options: Any) -> "scipy.optimize.OptimizeResult":
-    r"""The flow of the modes as $\ln a$ and $u/a$."""
-
-    def field(_, state):
-        ratio = state[1:]
-        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
-        pull = m.drive - m.curvature * np.exp(min(2 * state[0], 100.0)) * ratio
-        growth = ratio @ pull
-        return np.concatenate([[growth], pull - ratio * growth])
-
-    return solve(field, alpha, m.drive / np.linalg.norm(m.drive), end, **options)
-
-
-def solve(
-    field: Callable[..., np.ndarray], alpha: float, unit: Float[np.ndarray, " n"], end: float, **options: Any
-) -> "scipy.optimize.OptimizeResult":
-    r"""Integrate a flow of the logarithm of a norm and a direction, from the norm $\sqrt\alpha$ along `unit`."""
-    start = np.concatenate([[np.log(checked_alpha(alpha)) / 2], unit])
-    path = scipy.integrate.solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
-    if path.status < 0:
-        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
-    return path
-
-
-def checked_alpha(alpha: float) -> float:
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
-    return alpha
+    horizon = 1e6 * (abs(np.log(alpha)) + 1) / escape_rate(L)
+    return follow(m, alpha, horizon, stop=lambda y: bool(m.loss(y) <= middle)).crossing(middle)
 
 
 class MatrixCourse(NamedTuple):
@@ -410,7 +363,8 @@ def matrix_course(L: Quadratic, alpha: float, lowest: float, time: Times) -> Mat
     r"""`course` for a loss that no basis makes diagonal, such as a sample's [`merged-sample`].
 
     All heads are collinear after the linear phase here too, so $a$ and one matrix $U$ remain, started along $C_1$:
-    $\tau\dot a = \langle U, G\rangle$, $\tau\dot U = a\,G$, integrated as $\ln a$ and $U/a$.
+    $\tau\dot a = \langle U, G\rangle$, $\tau\dot U = a\,G$. The modes are the $D^2$ eigenvectors of the
+    quadratic form.
 
     Args:
         L: The loss, of the population or of a sample.
@@ -424,25 +378,14 @@ def matrix_course(L: Quadratic, alpha: float, lowest: float, time: Times) -> Mat
     Raises:
         BadInput: If `alpha` or `time` is not valid.
     """
-    alpha, time, root = checked_alpha(alpha), checked_time(time), np.sqrt(L.outputs)
-    dim, middle = len(L.cross), (L.base + lowest) / 2
-
-    def matrix(state):
-        return np.exp(min(2 * state[0], 100.0)) * state[1:].reshape(dim, dim) / root
-
-    def field(_, state):
-        pull = (root * L.force(matrix(state))).ravel()
-        growth = state[1:] @ pull
-        return np.concatenate([[growth], pull - state[1:] * growth])
-
-    def above(_, state):
-        return L.loss(matrix(state)) - middle
-
-    horizon = max(float(time[-1]), 4 * abs(np.log(alpha)) / (root * np.linalg.norm(L.cross)))
-    unit = (L.cross / np.linalg.norm(L.cross)).ravel()
-    path = solve(field, alpha, unit, horizon, t_eval=time, events=above)
-    half = float(path.t_events[0][0]) if len(path.t_events[0]) else np.inf
-    return MatrixCourse(np.array([L.loss(matrix(x)) for x in path.y.T]), np.exp(path.y[0]), half)
+    time, root = checked_time(time), np.sqrt(L.outputs)
+    units = np.eye(L.cross.size).reshape(-1, *L.cross.shape)
+    curvature, basis = np.linalg.eigh([L.curve(unit).ravel() for unit in units])
+    m = Modes(L.base, L.outputs, root * L.cross.ravel() @ basis, curvature)
+    horizon = max(float(time[-1]), 4 * abs(np.log(checked_alpha(alpha))) / (root * np.linalg.norm(L.cross)))
+    path = follow(m, alpha, horizon)
+    states = path.at(time)
+    return MatrixCourse(m.loss(states), np.exp(states[:, 0]), path.crossing((L.base + lowest) / 2))
 
 
 def checked_time(time: Times) -> Times:

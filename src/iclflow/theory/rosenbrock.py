@@ -9,7 +9,7 @@ The method has order 5 and damps stiff components completely; $u_8$ estimates it
 """
 
 from collections.abc import Callable
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +18,8 @@ __all__ = ["Resolvent", "Solve", "dense_resolvent", "rosenbrock_step"]
 
 State = Float[np.ndarray, "*shape"]
 Solve = Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
-Resolvent = Callable[[float], Solve]  # of J: for a shift s, the solution of (s - J) u = b for any b
+Size = float | Float[np.ndarray, "*rows 1"]
+Resolvent = Callable[[Any], Solve]  # of J: for a shift s, or one a row, the solution of (s - J) u = b for any b
 
 GAMMA = 0.19
 STATES = (
@@ -65,7 +66,7 @@ def dense_resolvent(jacobian: Float[np.ndarray, "n n"]) -> Resolvent:
 
 @no_type_check
 def rosenbrock_step(
-    field: Callable[[State], State], y: State, velocity: State, resolvent: Resolvent, h: float
+    field: Callable[[State], State], y: State, velocity: State, resolvent: Resolvent, h: Size
 ) -> tuple[State, State]:
     """One step of size `h`.
 
@@ -74,7 +75,7 @@ def rosenbrock_step(
         y: The state, of any shape with n entries.
         velocity: f(y).
         resolvent: That of the derivative of f at y.
-        h: The step in time.
+        h: The step in time; several independent systems, one a row of `y`, may each have their own.
 
     Returns:
         The state after the step, and an estimate of its error.
@@ -85,6 +86,6 @@ def rosenbrock_step(
     for i in range(1, len(STATES)):
         moved, pulled = WEIGHTS[i] @ stages[:i]
         at = y + moved.reshape(y.shape)
-        stages[i] = solve(field(at).ravel() + pulled / h)
+        stages[i] = solve((field(at) + pulled.reshape(y.shape) / h).ravel())
     error = stages[-1].reshape(y.shape)
     return at + error, error

@@ -1,0 +1,156 @@
+r"""Heads that have become collinear: one value $a$ and one matrix, whose entries in a basis of modes are $a\,r_d$.
+
+In a basis in which the quadratic form of the loss is diagonal, with the drive $g$ and the curvature $m$ of every mode,
+
+$$\tau\dot{\ln a} = r\cdot G,\qquad \tau\dot r_d = G_d - r_d\; r\cdot G,\qquad G_d = g_d - m_d\, a^2 r_d .$$
+
+On the plateau $\ln a$ grows at a constant rate and $r = g/|g|$ rests, so a long plateau costs nothing. The derivative
+of the right-hand side is diagonal but for a few rows and columns, so an implicit step takes as many operations as there
+are modes. Between two steps the solution is one more step, from the one before.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.errors import BadInput
+from iclflow.theory.rosenbrock import Resolvent, Solve, rosenbrock_step
+
+__all__ = ["Modes", "Path", "checked_alpha", "follow"]
+
+RELATIVE, ABSOLUTE = 3e-8, 3e-10  # what the error estimate of a step may be; the step itself is better by an order
+MOST_TRIES = 20_000
+FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
+States = Float[np.ndarray, "*T n"]  # ln a, r
+
+
+class Modes(NamedTuple):
+    """A quadratic loss in a basis in which its modes are independent."""
+
+    base: float  # the loss at zero
+    outputs: int
+    drive: Float[np.ndarray, " M"]
+    curvature: Float[np.ndarray, " M"]
+
+    def loss(self, states: States) -> Float[np.ndarray, "*T"]:
+        """The loss of the heads."""
+        strengths = np.exp(2 * states[..., :1]) * states[..., 1:]
+        change = (self.curvature * strengths - 2 * self.drive) * strengths
+        return np.asarray(self.base + change.sum(-1) / self.outputs)
+
+    def start(self, alpha: float) -> Float[np.ndarray, " n"]:
+        r"""The state with $a = \sqrt\alpha$ along the drive."""
+        return np.concatenate([[np.log(checked_alpha(alpha)) / 2], self.drive / np.linalg.norm(self.drive)])
+
+    def bent(self, states: States) -> Float[np.ndarray, "*T M"]:
+        """The curvature times the square of the value."""
+        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
+        return np.exp(np.minimum(2 * states[..., :1], 100.0)) * self.curvature
+
+    def velocity(self, states: States) -> States:
+        """The right-hand side."""
+        r = states[..., 1:]
+        pull = self.drive - self.bent(states) * r
+        growth = total(r * pull)
+        return np.concatenate([growth, pull - r * growth], axis=-1)
+
+    def resolvent(self, states: States) -> Resolvent:
+        """The inverse of a shift minus the derivative of the right-hand side."""
+        r, bent = states[..., 1:], self.bent(states)
+        pull = self.drive - bent * r
+        growth, across, down = total(r * pull), pull - bent * r, -2 * total(bent * r * r)
+
+        def at(shift: float | Float[np.ndarray, "*T 1"]) -> Solve:
+            share = 1 / (shift + growth + bent)
+            tilt = share * (2 * bent + shift) * r
+            pivot = shift - down + total(across * tilt)
+
+            def solve(right: Float[np.ndarray, " all"]) -> Float[np.ndarray, " all"]:
+                b = right.reshape(states.shape)
+                rest = share * (b[..., 1:] + r * b[..., :1])
+                first = (b[..., :1] + total(across * rest)) / pivot
+                return np.concatenate([first, rest - tilt * first], axis=-1).ravel()
+
+            return solve
+
+        return at
+
+    def step(self, states: States, h: float | Float[np.ndarray, "*T 1"]) -> tuple[States, States]:
+        """States after steps of their own sizes, and their errors."""
+        return rosenbrock_step(self.velocity, states, self.velocity(states), self.resolvent(states), h)
+
+
+def total(terms: Float[np.ndarray, "*T M"]) -> Float[np.ndarray, "*T 1"]:
+    return terms.sum(axis=-1, keepdims=True)
+
+
+class Path(NamedTuple):
+    """A solution, at its steps and between them."""
+
+    modes: Modes
+    time: Float[np.ndarray, " steps"]
+    states: Float[np.ndarray, "steps n"]
+
+    def at(self, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
+        """The states at any times up to the last step."""
+        before = np.searchsorted(self.time, time, side="right") - 1
+        h = (time - self.time[before])[:, None]
+        moved = self.modes.step(self.states[before], np.where(h > 0, h, 1.0))[0]
+        return np.where(h > 0, moved, self.states[before])
+
+    def crossing(self, level: float) -> float:
+        """When the loss falls to a level; infinite if it does not."""
+        below = self.modes.loss(self.states) <= level
+        if not below.any():
+            return np.inf
+        last = max(int(np.argmax(below)), 1)
+        low, high = self.time[last - 1], self.time[last]
+        for _ in range(ROUNDS):
+            grid = np.linspace(low, high, FINER + 1)
+            reached = self.modes.loss(self.at(grid[1:-1])) <= level
+            part = int(np.argmax(reached)) if reached.any() else FINER - 1
+            low, high = grid[part], grid[part + 1]
+        return float((low + high) / 2)
+
+
+def follow(
+    modes: Modes, alpha: float, end: float, stop: Callable[[Float[np.ndarray, " n"]], bool] | None = None
+) -> Path:
+    r"""Follow the heads from $a = \sqrt\alpha$ along the drive.
+
+    Args:
+        modes: The loss.
+        alpha: Growing part of the initial weights.
+        end: The last time t/tau.
+        stop: Whether a state is far enough.
+
+    Returns:
+        The solution.
+
+    Raises:
+        BadInput: If `alpha` is not positive, or so large that no step is small enough.
+    """
+    y, now = modes.start(alpha), 0.0
+    h = min(end, 0.1 / float(np.linalg.norm(modes.drive)))
+    time, states = [now], [y]
+    for _ in range(MOST_TRIES):
+        if now >= end or (stop is not None and stop(y)):
+            return Path(modes, np.array(time), np.array(states))
+        after, error = modes.step(y, h)
+        wrong = np.abs(error) / (ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after)))
+        size = float(wrong.max()) if np.isfinite(wrong).all() else np.inf
+        if size <= 1:
+            now, y = (end if h >= end - now else now + h), after
+            time.append(now)
+            states.append(y)
+        h = min(h * min(max(0.9 * max(size, 1e-10) ** -0.2, 0.1), 5.0), end - now)
+    raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated")
+
+
+def checked_alpha(alpha: float) -> float:
+    """A growing part that is a positive number."""
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
+    return alpha

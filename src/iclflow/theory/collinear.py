@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.rosenbrock import Resolvent, Solve, rosenbrock_step
+from iclflow.theory.rosenbrock import Pace, Resolvent, Solve, rosenbrock_step
 
 __all__ = ["Modes", "Path", "checked_alpha", "follow"]
 
@@ -134,18 +134,20 @@ def follow(
     """
     y, now = modes.start(alpha), 0.0
     h = min(end, 0.1 / float(np.linalg.norm(modes.drive)))
-    time, states = [now], [y]
+    time, states, pace = [now], [y], Pace()
     for _ in range(MOST_TRIES):
         if now >= end or (stop is not None and stop(y)):
             return Path(modes, np.array(time), np.array(states))
         after, error = modes.step(y, h)
         wrong = np.abs(error) / (ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after)))
         size = float(wrong.max()) if np.isfinite(wrong).all() else np.inf
-        if size <= 1:
-            now, y = (end if h >= end - now else now + h), after
-            time.append(now)
-            states.append(y)
-        h = min(h * min(max(0.9 * max(size, 1e-10) ** -0.2, 0.1), 5.0), end - now)
+        if size > 1:
+            h = pace.smaller(h, size)
+            continue
+        now, y = (end if h >= end - now else now + h), after
+        time.append(now)
+        states.append(y)
+        h = min(pace.after(h, size), end - now)
     raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated")
 
 

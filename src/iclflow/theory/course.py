@@ -14,7 +14,7 @@ from iclflow.data.spectrum import root
 from iclflow.theory.all_blocks import AllBlocks
 from iclflow.theory.descent import along, stepped, stepped_jacobian
 from iclflow.theory.landscape import Landscape
-from iclflow.theory.rosenbrock import Resolvent, dense_resolvent, rosenbrock_step
+from iclflow.theory.rosenbrock import Pace, Resolvent, dense_resolvent, rosenbrock_step
 from iclflow.theory.separate import SampleLandscape
 from iclflow.theory.two_channels import Layout
 
@@ -234,7 +234,7 @@ class Course:
         field = downhill if self.step == 0 else lambda y: stepped(downhill, y, self.step)
         velocity = field(y)
         scale = 1 / (drive[open_][-1] * np.abs(y).max())
-        reached, h, origin = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now
+        reached, h, origin, pace = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now, Pace()
         while reached < self.share:
             stages = np.empty((len(DP_ERROR), y.size))
             stages[0] = velocity.ravel()
@@ -246,15 +246,14 @@ class Course:
             change = largest(error, y) / (0.01 * TOLERANCE)
             reached = share(at)
             if not change <= 1 or reached > 1.5 * self.share:
-                h *= 0.5 if change <= 1 else next_step(change)
-                reached = 0.0
+                h, reached = (h / 2 if change <= 1 else pace.smaller(h, change)), 0.0
                 if h < 1e-12 * (self.now - origin):
                     raise Unfinished
                 continue
             y, velocity, self.now = at, velocity_there, self.now + h
             self.rows[free] = layout.turned(y, left.T, right.T)
             self.record(velocity, downhill(y))
-            h *= next_step(change)
+            h = pace.after(h, change)
             if self.now - origin > LONGEST * scale or h * np.abs(velocity).max() < 1e-12 * np.abs(y).max():
                 return False
         return True
@@ -262,7 +261,7 @@ class Course:
     def drop(self, frozen: Heads, force: Matrix) -> None:
         """Follow all heads that are not frozen until those that have grown are at rest."""
         layout, begin, h, origin = self.layout, self.rows.copy(), 0.0, self.now
-        drive, active = largest_singular(force), np.zeros_like(frozen)
+        drive, active, pace = largest_singular(force), np.zeros_like(frozen), Pace()
         for count in range(1, MOST_STEPS + 1):
             acts = ~frozen & (self.shares() >= PASSIVE * self.share)
             acts = acts if acts.any() else ~frozen
@@ -285,7 +284,7 @@ class Course:
                 change = largest(error, np.maximum(np.abs(y), np.abs(after))) / TOLERANCE
                 if change <= 1:
                     break
-                h *= next_step(change)
+                h = pace.smaller(h, change)
                 if h < SHORTEST * scale:
                     raise Unfinished
             if self.now - origin > LONGEST * scale:
@@ -297,7 +296,7 @@ class Course:
             self.rows[active], self.now, y = after, self.now + h, after
             remains, velocity = opening - self.landscape.curve(layout.matrix(y)), self.velocity(y, opening)
             self.record(velocity, velocity if self.step == 0 else self.downhill(y, opening))
-            h *= next_step(change)
+            h = pace.after(h, change)
             if count % 5 == 0:
                 moving = np.zeros_like(self.rows)
                 moving[active] = velocity
@@ -354,9 +353,3 @@ def largest(error: Rows, size: Rows) -> float:
     """The largest error of a head relative to its own size; infinite where it is not a number."""
     worst = np.max(np.abs(error).max(axis=1) / np.maximum(np.abs(size).max(axis=1), 1e-300))
     return float(worst) if np.isfinite(worst) else np.inf
-
-
-@no_type_check
-def next_step(change: float) -> float:
-    """By what the step is multiplied after an error, relative to the one that is allowed."""
-    return min(max(0.9 * max(change, 1e-10) ** -0.2, 0.2), 5.0)

@@ -14,7 +14,7 @@ from typing import Any, no_type_check
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Resolvent", "Solve", "dense_resolvent", "rosenbrock_step"]
+__all__ = ["Pace", "Resolvent", "Solve", "dense_resolvent", "rosenbrock_step"]
 
 State = Float[np.ndarray, "*shape"]
 Solve = Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
@@ -89,3 +89,39 @@ def rosenbrock_step(
         stages[i] = solve((field(at) + pulled.reshape(y.shape) / h).ravel())
     error = stages[-1].reshape(y.shape)
     return at + error, error
+
+
+class Pace:
+    r"""How large the next step of a method of order 5 may be.
+
+    An error $e_n = C_nh_n^5$, in units of the one that is allowed, asks for $h_ne_n^{-1/5}$. Where the last step has
+    shown that $C_n$ grows, as it does while weights grow, the next one takes account of it in advance, instead of being
+    rejected; and after one that was rejected it is not larger.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[float, float] | None = None  # size and error of the last step that was taken
+        self.refused = False
+
+    @no_type_check
+    def smaller(self, h: float, error: float) -> float:
+        """The size with which a step is tried again."""
+        self.refused = True
+        return h * within(0.9 * error**-0.2)
+
+    @no_type_check
+    def after(self, h: float, error: float) -> float:
+        """The size of the step after one that was taken."""
+        error = max(error, 1e-10)
+        wanted = 0.9 * error**-0.2
+        if self.last is not None:
+            wanted *= min(1.0, h / self.last[0] * (self.last[1] / error) ** 0.2)
+        wanted = min(wanted, 1.0) if self.refused else wanted
+        self.last, self.refused = (h, error), False
+        return h * within(wanted)
+
+
+@no_type_check
+def within(factor: float) -> float:
+    """The factor, so that steps neither jump nor vanish; `factor` may be 0 for an infinite error."""
+    return min(max(factor, 0.2), 5.0)

@@ -328,11 +328,14 @@ class Course:
         grown, free = ~frozen & (shares >= GROWN * self.share), shares < GROWN * self.share
         if not grown.any():
             return False
+        size, speed = np.abs(self.rows[grown]).max(), np.abs(moving[grown]).max()
+        slow = lambda drive: speed <= AT_REST * self.share * drive * size**2
+        if not slow(max(largest_singular(force), largest_singular(self.opening))):  # any drive is smaller
+            return False
         A = layout.matrix(self.rows)
-        count = max(self.driven - self.learned(A), 0)
-        size, open_ = np.abs(self.rows[grown]).max(), self.open_force(A, force)
+        count, open_ = max(self.driven - self.learned(A), 0), self.open_force(A, force)
         drive = float(np.linalg.svd(open_ if count else self.opening)[1][0 if count else self.driven - 1])
-        if np.abs(moving[grown]).max() > AT_REST * self.share * drive * size**2:
+        if not slow(drive):
             return False
         if count == 0:
             return True

@@ -33,6 +33,8 @@ from iclflow.theory.separate import SampleLandscape
 
 __all__ = ["Layout", "Parts"]
 
+SMALL = 64  # numbers of all heads, up to which one inverse takes less time than its parts
+
 Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
 Vector = Float[np.ndarray, " n"]  # all heads, one after the other
@@ -155,7 +157,7 @@ class Layout:
             force = force - taken(keys.T @ query)
         felt, pull = (query @ force.T, keys @ force) if force.ndim == 2 else (query * force, keys * force)
         moved, felt = np.empty(rows.shape), felt.reshape(key.shape)
-        moved[:, 0] = (key * felt).sum(1)
+        np.add.reduce(key * felt, axis=1, out=moved[:, 0])
         np.multiply(value, felt, out=moved[:, 1:wide])
         moved[:, wide:] = pull.reshape(key.shape)
         return moved
@@ -186,7 +188,7 @@ class Layout:
         heads is needed: $(s-J)^{-1} = P - PS\,(1 + QS'PS)^{-1}\,QS'P$ with $P = (s - B)^{-1}$.
         """
         heads, wide = len(rows), self.dim**2
-        if heads * self.size <= wide:
+        if heads * self.size <= max(wide, SMALL):
             return dense_resolvent(self.jacobian(landscape, rows, force))
         slopes, bends, eye = self.slopes(rows), self.bends(rows, force), np.eye(self.size)
         curved = landscape.curve(slopes).reshape(-1, wide).T  # Q S'
@@ -218,17 +220,21 @@ class Layout:
     @no_type_check
     def slopes(self, rows: Rows) -> Float[np.ndarray, "H size D D"]:
         r"""$\partial(\sqrt OA)/\partial y$ for every number of every head."""
-        parts, eye, H = self.split(rows), np.eye(self.dim), len(rows)
-        v, K, Q, a, b, rest = parts
-        pieces = (
-            np.einsum("hrc,hre->hce", K, Q)[:, None],
-            np.einsum("h,dc,hre->hrdce", v, eye, Q),
-            np.einsum("hrc,de->hrdce", self.effective_keys(parts), eye),
-            self.weight * np.einsum("hro,dc,hre->hodce", b, eye, Q),
-            self.weight * np.einsum("hoc,hre->hroce", a, Q),
-            np.zeros((*rest.shape, self.dim, self.dim)),
+        parts, R, D, O, H = self.split(rows), self.rank, self.dim, self.channels, len(rows)
+        v, K, Q, a, b, _ = parts
+        slopes = np.zeros((H, self.size, D, D))
+        slopes[:, 0] = K.transpose(0, 2, 1) @ Q
+        wide, place = (
+            R * D,
+            lambda begin, shape: slopes[:, begin : begin + int(np.prod(shape))].reshape(H, *shape, D, D),
         )
-        return np.concatenate([piece.reshape(H, -1, self.dim, self.dim) for piece in pieces], axis=1)
+        np.einsum("hrdde->hrde", place(1, (R, D)))[...] = v[:, None, None, None] * Q[:, :, None]
+        np.einsum("hrdcd->hrdc", place(1 + wide, (R, D)))[...] = self.effective_keys(parts)[:, :, None]
+        if O:
+            pulled = self.weight * b.transpose(0, 2, 1) @ Q
+            np.einsum("hodde->hode", place(1 + 2 * wide, (O, D)))[...] = pulled[:, :, None]
+            place(1 + 2 * wide + O * D, (R, O))[...] = self.weight * np.einsum("hoc,hre->hroce", a, Q)
+        return slopes
 
     @no_type_check
     def bends(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "H size size"]:

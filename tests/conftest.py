@@ -10,6 +10,7 @@ Annotations are checked at run time (`tests/checked.py`), but not in tests of wh
 do not and spend a third of their time on it.
 """
 
+import compileall
 import gc
 import json
 import os
@@ -104,6 +105,12 @@ def checks(request):
 def counted():
     """Annotations are checked at the first calls of every function in every test."""
     checked.CALLS.clear()
+
+
+def pytest_configure(config):
+    """Processes that tests start find the package's bytecode, as after an installation."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(__file__).parents[1] / "src", quiet=1)
 
 
 def pytest_collection_finish():

@@ -51,6 +51,31 @@ def test_forces_are_half_the_slope_of_the_loss(rows, loops):
         assert -(source.loss(high) - source.loss(low)) / (4 * step) == pytest.approx(forces[index], rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize(("rows", "loops"), [(1, 1), (2, 1), (3, 1), (1, 3)])
+def test_stiffness_is_minus_the_slope_of_the_forces(rows, loops):
+    """[`depth-loss`]"""
+    source = depth.contexts(icl.Task(dim=3, task_spectrum="linear"), 16, loops=loops)
+    A, step = np.random.default_rng(1).standard_normal((rows, 3, 3)), 1e-5
+    stiffness = source.stiffness(A)
+    for index in np.ndindex(A.shape):
+        high, low = A.copy(), A.copy()
+        high[index] += step
+        low[index] -= step
+        slope = (source.loss_and_forces(high)[1] - source.loss_and_forces(low)[1]) / (2 * step)
+        np.testing.assert_allclose(stiffness[(..., *index)], -slope, atol=1e-8 * np.abs(stiffness).max())
+
+
+def test_the_solver_of_learned_heads_is_given_the_derivative_of_their_velocity():
+    draw = np.random.default_rng(2).standard_normal
+    heads = tuple(depth.Head(layer, number, 0.5, draw(2), draw(2)) for number, layer in enumerate((0, 1, 0)))
+    learned, step = depth.Learned(depth.contexts(TASK, 16), 2, heads), 1e-5
+    ends = (
+        (learned.velocity(0.0, learned.flat + e), learned.velocity(0.0, learned.flat - e)) for e in step * np.eye(15)
+    )
+    slopes = np.stack([(high - low) / (2 * step) for high, low in ends], axis=1)
+    np.testing.assert_allclose(learned.jacobian(0.0, learned.flat), slopes, atol=1e-8 * np.abs(slopes).max())
+
+
 def test_one_layer_is_the_landscape_of_one_layer():
     source, L = depth.contexts(TASK), landscape(TASK.replace(basis="identity"))
     A = np.array([[0.7, 0.1], [-0.2, 0.9]])

@@ -32,6 +32,7 @@ from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.theory.early_phase import EarlyPhase, early_phase
 from iclflow.theory.single_mode import Growth
+from iclflow.theory.two_channels import Layout
 
 __all__ = ["Contexts", "Ladder", "Rung", "best_state", "best_steps", "contexts", "ladder", "lowest_loss", "white_drive"]
 
@@ -89,6 +90,42 @@ class Contexts:
             forces[layer] = rows(left) @ right.reshape(-1, self.dim) / len(right)
             behind = behind @ steps[place]
         return loss, forces.sum(axis=0)
+
+    def stiffness(self, A: Layers) -> Float[np.ndarray, "L D D L D D"]:
+        r"""$-\partial G_l/\partial A_m$, by the three places at which $A_m$ stands in a force [`depth-loss`].
+
+        With $P_p$ before and $R_p$ behind the pass $p$, and $S_{pq}$ between two, it is the mean over contexts of
+
+        $$\hat\Lambda P_p\Omega P_q'\hat\Lambda \otimes R_q'\Lambda R_p, \qquad
+          \hat\Lambda S_{pq}\otimes\hat\Lambda P_q\Omega M'\Lambda R_p \;(q < p), \qquad
+          \hat\Lambda P_p\Omega M'\Lambda R_q \otimes \hat\Lambda S_{qp} \;(q > p) .$$
+
+        Args:
+            A: the matrix of every layer, in the eigenbasis of the tokens.
+
+        Returns:
+            Half the second derivative of the loss.
+        """
+        _, steps, before, weighted = self.passed(A)
+        turned, count, dim = weighted.transpose(0, 2, 1), len(steps), self.dim
+        behind = [np.broadcast_to(np.eye(dim), self.covariance.shape)]  # R_p, from the last pass on
+        for step in steps[:0:-1]:
+            behind.insert(0, behind[0] @ step)
+        reached = [self.covariance @ P for P in before[:-1]]
+        pulled = [turned * self.token @ R for R in behind]
+        mean = lambda left, right: left.reshape(len(left), -1).T @ right.reshape(len(right), -1) / len(left)
+        found = np.zeros((len(A), dim, dim, len(A), dim, dim))
+        for p, q in np.ndindex(count, count):
+            X, Y = (reached[p] * self.task) @ reached[q].transpose(0, 2, 1), behind[q].transpose(0, 2, 1) * self.token
+            part = mean(X, Y @ behind[p]).reshape(dim, dim, dim, dim).transpose(0, 3, 1, 2)  # a c d b
+            if p != q:
+                between = self.covariance
+                for step in steps[max(p, q) - 1 : min(p, q) : -1]:
+                    between = between @ step
+                U, V = (between, reached[q] @ pulled[p]) if q < p else (reached[p] @ pulled[q], between)
+                part = part + mean(U, V).reshape(dim, dim, dim, dim).transpose(0, 3, 2, 1)  # a d c b
+            found[p % len(A), :, :, q % len(A)] += part
+        return found
 
     def passed(self, A: Layers) -> tuple[float, Float[np.ndarray, "passes G D D"], list[Stack], Stack]:
         r"""The loss, $I - A_l'\hat\Lambda$ of every pass, the products $P_l$ before each, and $M\Omega$."""
@@ -376,11 +413,24 @@ class Learned:
         push, pull = np.einsum("mab,mb->ma", G, q), np.einsum("mab,ma->mb", G, k)
         return np.concatenate([np.sum(k * push, axis=1, keepdims=True), v * push, v * pull], axis=1).ravel()
 
+    def jacobian(self, _: float, flat: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+        """The derivative of the velocity."""
+        rows, A = flat.reshape(len(self.heads), -1), self.matrices(flat)
+        layout, layers = Layout(1, self.source.dim, 0, 1.0), [one.layer for one in self.heads]
+        forces, taken = self.source.loss_and_forces(A)[1], self.source.stiffness(A)[layers][:, :, :, layers]
+        slopes = layout.slopes(rows)
+        found = -np.einsum("miab,mabncd,njcd->minj", slopes, taken, slopes, optimize=True)
+        for m, layer in enumerate(layers):
+            found[m, :, m] += layout.bends(rows[m : m + 1], forces[layer])[0]
+        return found.reshape(len(flat), len(flat))
+
     def after(self, times: Float[np.ndarray, " T"]) -> list[Float[np.ndarray, " n"]]:
         """The weights at some times from now on."""
         from scipy.integrate import solve_ivp
 
-        course = solve_ivp(self.velocity, (0, times[-1]), self.flat, "LSODA", t_eval=times, rtol=1e-4, atol=1e-6)
+        course = solve_ivp(
+            self.velocity, (0, times[-1]), self.flat, "LSODA", t_eval=times, jac=self.jacobian, rtol=1e-4, atol=1e-6
+        )
         return list(course.y.T)
 
     def stretches(self, step: float) -> list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]]:

@@ -37,7 +37,7 @@ COMMANDS = {
 def commands_in_imports(quick: bool) -> list[Row]:
     compileall.compile_dir(Path(str(iclflow.__file__)).parent, quiet=1)
     spent: dict[str, list[float]] = {name: [] for name in ("import jax.numpy", *COMMANDS)}
-    for number in range(1 if quick else 3):
+    for number in range(1 if quick else 6):
         say(f"whole commands, round {number + 1}")
         spent["import jax.numpy"].append(cpu_seconds(UNIT))
         for name, (arguments, _) in COMMANDS.items():

@@ -1,6 +1,6 @@
 r"""Heads that have become collinear: one value $a$ and one matrix, whose entries in a basis of modes are $a\,r_d$.
 
-In a basis in which the quadratic form of the loss is diagonal, with the drive $g$ and the curvature $m$ of every mode,
+In a basis in which the quadratic form of the loss is diagonal, with drives $g$ and curvatures $m$ [`collinear`],
 
 $$\tau\dot{\ln a} = r\cdot G,\qquad \tau\dot r_d = G_d - r_d\; r\cdot G,\qquad G_d = g_d - m_d\, a^2 r_d .$$
 
@@ -10,7 +10,7 @@ are modes. Between two steps the solution is one more step, from the one before.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float
@@ -20,10 +20,13 @@ from iclflow.theory.rosenbrock import Pace, Resolvent, Solve, rosenbrock_step
 
 __all__ = ["Modes", "Path", "checked_alpha", "follow"]
 
-RELATIVE, ABSOLUTE = 3e-8, 3e-10  # what the error estimate of a step may be; the step itself is better by an order
+RELATIVE, ABSOLUTE = 1e-8, 1e-10  # what the error estimate of a step may be; the step itself is better by an order
+UNFELT = 1e-12  # a share of the drive
 MOST_TRIES = 20_000
 FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
 States = Float[np.ndarray, "*T n"]  # ln a, r
+Vector = Float[np.ndarray, " all"]  # all states, one after the other
+Size = float | Float[np.ndarray, "*T 1"]  # of one step, or of one a state
 
 
 class Modes(NamedTuple):
@@ -44,11 +47,13 @@ class Modes(NamedTuple):
         r"""The state with $a = \sqrt\alpha$ along the drive."""
         return np.concatenate([[np.log(checked_alpha(alpha)) / 2], self.drive / np.linalg.norm(self.drive)])
 
+    @no_type_check
     def bent(self, states: States) -> Float[np.ndarray, "*T M"]:
         """The curvature times the square of the value."""
         # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
         return np.exp(np.minimum(2 * states[..., :1], 100.0)) * self.curvature
 
+    @no_type_check
     def velocity(self, states: States) -> States:
         """The right-hand side."""
         r = states[..., 1:]
@@ -56,18 +61,21 @@ class Modes(NamedTuple):
         growth = total(r * pull)
         return np.concatenate([growth, pull - r * growth], axis=-1)
 
+    @no_type_check
     def resolvent(self, states: States) -> Resolvent:
         """The inverse of a shift minus the derivative of the right-hand side."""
         r, bent = states[..., 1:], self.bent(states)
         pull = self.drive - bent * r
         growth, across, down = total(r * pull), pull - bent * r, -2 * total(bent * r * r)
 
-        def at(shift: float | Float[np.ndarray, "*T 1"]) -> Solve:
+        @no_type_check
+        def at(shift: Size) -> Solve:
             share = 1 / (shift + growth + bent)
             tilt = share * (2 * bent + shift) * r
             pivot = shift - down + total(across * tilt)
 
-            def solve(right: Float[np.ndarray, " all"]) -> Float[np.ndarray, " all"]:
+            @no_type_check
+            def solve(right: Vector) -> Vector:
                 b = right.reshape(states.shape)
                 rest = share * (b[..., 1:] + r * b[..., :1])
                 first = (b[..., :1] + total(across * rest)) / pivot
@@ -77,11 +85,19 @@ class Modes(NamedTuple):
 
         return at
 
-    def step(self, states: States, h: float | Float[np.ndarray, "*T 1"]) -> tuple[States, States]:
+    def farthest(self, state: Float[np.ndarray, " n"]) -> float:
+        """How long a step may be: until the value has grown by e, or until what it takes of the drive can be felt."""
+        taken = np.linalg.norm(self.bent(state) * state[1:]) / np.linalg.norm(self.drive)
+        far = max(1.0, 0.5 * float(np.log(UNFELT / max(taken, 1e-300))))
+        growth = float(self.velocity(state)[0])
+        return far / growth if growth > 0 else np.inf
+
+    def step(self, states: States, h: Size) -> tuple[States, States]:
         """States after steps of their own sizes, and their errors."""
         return rosenbrock_step(self.velocity, states, self.velocity(states), self.resolvent(states), h)
 
 
+@no_type_check
 def total(terms: Float[np.ndarray, "*T M"]) -> Float[np.ndarray, "*T 1"]:
     return terms.sum(axis=-1, keepdims=True)
 
@@ -138,9 +154,12 @@ def follow(
     for _ in range(MOST_TRIES):
         if now >= end or (stop is not None and stop(y)):
             return Path(modes, np.array(time), np.array(states))
+        h = min(h, modes.farthest(y))
         after, error = modes.step(y, h)
-        wrong = np.abs(error) / (ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after)))
-        size = float(wrong.max()) if np.isfinite(wrong).all() else np.inf
+        allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after))
+        allowed[0] = RELATIVE  # an error of a logarithm is relative already
+        size = float(np.max(np.abs(error) / allowed))
+        size = size if np.isfinite(size) else np.inf
         if size > 1:
             h = pace.smaller(h, size)
             continue

@@ -87,7 +87,7 @@ class Modes(NamedTuple):
 
     def farthest(self, state: Float[np.ndarray, " n"]) -> float:
         """How long a step may be: until the value has grown by e, or until what it takes of the drive can be felt."""
-        taken = np.linalg.norm(self.bent(state) * state[1:]) / np.linalg.norm(self.drive)
+        taken = float(np.linalg.norm(self.bent(state) * state[1:]) / np.linalg.norm(self.drive))
         far = max(1.0, 0.5 * float(np.log(UNFELT / max(taken, 1e-300))))
         growth = float(self.velocity(state)[0])
         return far / growth if growth > 0 else np.inf

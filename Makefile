@@ -31,9 +31,10 @@ reproduce: $(READY)
 docs: $(DOCS)
 	$(BIN)/python docs/site/build.py --out site
 
+# One worker more than two cores: tests of pages, schedulers and kills wait for others a third of their time.
 test: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs train.py
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What a change needs first, in about a minute: the order of rooms, records, units, data, models, theory, the slow twin.
 quick: $(READY)

@@ -59,18 +59,24 @@ def page(address):
         assert tab.complaints == []
 
 
+def load(page, url: str) -> None:
+    """Load the page and wait until all its pictures are there."""
+    page.goto(url)
+    pictures = "['loss', 'gains', 'values'].every(name => document.querySelector(`#${name} .js-plotly-plot`)?.data)"
+    until(page, f"window.Plotly && {pictures}")
+
+
 def open_state(page, address, state: State, afresh: bool = False) -> None:
     """Show a state: by loading the page, or in the page that is there, as a link to it does."""
     if afresh or not page.url.startswith(address) or page.inner_text("#command") == state.command():
-        page.goto(address + state.to_query())
-        until(page, "window.Plotly && document.querySelector('#loss .js-plotly-plot')", seconds=60)
+        load(page, address + state.to_query())
     else:
         page.evaluate("search => dash_clientside.set_props('url', {search: search})", state.to_query())
     until(page, f"document.querySelector('#command').textContent === {state.command()!r}")
     settled(page)
 
 
-def until(page, expression: str, seconds: float = 20) -> None:
+def until(page, expression: str, seconds: float = 60) -> None:
     """Asked from outside: the page's policy forbids evaluating text inside it."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
@@ -117,8 +123,8 @@ def pick(page, name: str, words: str) -> None:
 def expect_theory(page, state: State) -> None:
     """Wait until the page shows the theory of a state, then compare it number by number."""
     view = theory_view(state)
-    until(page, f"document.querySelector('#command').textContent === {state.command()!r}", seconds=20)
-    until(page, f"{TRACES.format('loss')}[0].x.at(-1) === {float(view.time[-1])!r}", seconds=20)
+    until(page, f"document.querySelector('#command').textContent === {state.command()!r}")
+    until(page, f"{TRACES.format('loss')}[0].x.at(-1) === {float(view.time[-1])!r}")
     time_shown, loss_shown = theory_on(page)
     np.testing.assert_allclose(time_shown, view.time, rtol=1e-9)
     np.testing.assert_allclose(loss_shown, view.loss, atol=1e-5)
@@ -271,10 +277,10 @@ def test_impossible_and_long_settings_are_explained_beside_the_control(page, add
     assert page.inner_text("#note-heads") == "room for 2 of 4 components"
     move(page, "rank", 8)
     until(page, "document.querySelector('#note-rank').textContent === 'at most D: 4 is used'")
-    page.goto(address + LONG)
-    until(page, "document.querySelector('#note-log_samples')?.textContent.includes('would take')", seconds=30)
-    page.goto(address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&optimizer=adam")
-    until(page, "document.querySelector('#command')?.textContent.includes('--dim 16')", seconds=30)
+    load(page, address + LONG)
+    until(page, "document.querySelector('#note-log_samples')?.textContent.includes('would take')")
+    load(page, address + "?dim=99&heads=banana&model=<script>alert(1)</script>&seeds=1&optimizer=adam")
+    until(page, "document.querySelector('#command')?.textContent.includes('--dim 16')")
 
 
 def test_what_is_copied_and_downloaded_is_what_is_shown(page, address):
@@ -300,7 +306,7 @@ def test_what_is_copied_and_downloaded_is_what_is_shown(page, address):
 def choose_saved(page, name: str) -> None:
     page.click("#saved")
     page.get_by_text(name, exact=True).click()
-    until(page, f"document.querySelector('#progress').textContent.startsWith('{name}: ok, read only')", seconds=30)
+    until(page, f"document.querySelector('#progress').textContent.startsWith('{name}: ok, read only')")
     answered(page)
 
 
@@ -337,8 +343,8 @@ def test_the_last_picture_stays_faded_until_the_new_one_comes(page, address):
     until(page, f"{grid} === '1'")  # it comes back within a fraction of a second
     page.evaluate("document.querySelector('#pictures').classList.add('faded')")
     until(page, f"({traces}).join() === '0.2,0.2,1' && {grid} === '0.25'")
-    page.goto(address + LONG)
-    until(page, "document.querySelector('#progress')?.textContent === 'theory only'", seconds=30)
+    load(page, address + LONG)
+    until(page, "document.querySelector('#progress')?.textContent === 'theory only'")
     until(page, TRACES.format("gains") + ".length === 0")  # nothing of the former run
     until(page, TRACES.format("loss") + ".length === 1")
     until(page, "document.querySelector('#sentence').textContent.startsWith('theory: ')")

@@ -40,6 +40,7 @@ def test_a_crossing_is_where_the_loss_between_the_steps_has_the_level():
         when = path.crossing(level)
         assert NEAR.loss(path.at(np.array([when])))[0] == pytest.approx(level, abs=1e-9)
     assert path.crossing(-1.0) == np.inf
+    assert path.crossing(1.5) == np.inf  # below it from the start
 
 
 def test_the_resolvent_inverts_the_derivative_of_the_right_hand_side():

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.rosenbrock import Pace, Resolvent, Solve, rosenbrock_step
+from iclflow.theory.rosenbrock import Pace, Resolvent, Size, Solve, rosenbrock_step
 
 __all__ = ["Modes", "Path", "checked_alpha", "follow"]
 
@@ -26,7 +26,6 @@ MOST_TRIES = 20_000
 FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
 States = Float[np.ndarray, "*T n"]  # ln a, r
 Vector = Float[np.ndarray, " all"]  # all states, one after the other
-Size = float | Float[np.ndarray, "*T 1"]  # of one step, or of one a state
 
 
 class Modes(NamedTuple):
@@ -117,11 +116,11 @@ class Path(NamedTuple):
         return np.where(h > 0, moved, self.states[before])
 
     def crossing(self, level: float) -> float:
-        """When the loss falls to a level; infinite if it does not."""
+        """When the loss falls to a level; infinite if it never does, or is below it from the start."""
         below = self.modes.loss(self.states) <= level
-        if not below.any():
+        if below[0] or not below.any():
             return np.inf
-        last = max(int(np.argmax(below)), 1)
+        last = int(np.argmax(below))
         low, high = self.time[last - 1], self.time[last]
         for _ in range(ROUNDS):
             grid = np.linspace(low, high, FINER + 1)

@@ -61,7 +61,7 @@ class Quadratic(Protocol):
 
     def loss(self, A: Matrix) -> float: ...
     def force(self, A: Matrix) -> Matrix: ...
-    def curve(self, A: Matrix) -> Matrix: ...
+    def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]: ...
 
 
 def effective(L: Landscape, v: Values, U: Matrices) -> Matrix:
@@ -379,8 +379,8 @@ def matrix_course(L: Quadratic, alpha: float, lowest: float, time: Times) -> Mat
         BadInput: If `alpha` or `time` is not valid.
     """
     time, root = checked_time(time), np.sqrt(L.outputs)
-    units = np.eye(L.cross.size).reshape(-1, *L.cross.shape)
-    curvature, basis = np.linalg.eigh([L.curve(unit).ravel() for unit in units])
+    units = np.eye(L.cross.size)
+    curvature, basis = np.linalg.eigh(L.curve(units.reshape(-1, *L.cross.shape)).reshape(units.shape))
     m = Modes(L.base, L.outputs, root * L.cross.ravel() @ basis, curvature)
     horizon = max(float(time[-1]), 4 * abs(np.log(checked_alpha(alpha))) / (root * np.linalg.norm(L.cross)))
     path = follow(m, alpha, horizon)

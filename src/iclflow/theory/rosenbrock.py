@@ -14,11 +14,11 @@ from typing import Any, no_type_check
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Pace", "Resolvent", "Solve", "dense_resolvent", "rosenbrock_step"]
+__all__ = ["Pace", "Resolvent", "Size", "Solve", "dense_resolvent", "rosenbrock_step"]
 
 State = Float[np.ndarray, "*shape"]
 Solve = Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
-Size = float | Float[np.ndarray, "*rows 1"]
+Size = float | Float[np.ndarray, "*rows 1"]  # of one step, or of one a row
 Resolvent = Callable[[Any], Solve]  # of J: for a shift s, or one a row, the solution of (s - J) u = b for any b
 
 GAMMA = 0.19

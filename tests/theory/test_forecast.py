@@ -25,7 +25,7 @@ from iclflow.theory.all_blocks import AllBlocks, feature_moments
 from iclflow.theory.course import Course
 from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape
-from iclflow.theory.rosenbrock import dense_resolvent, rosenbrock_step
+from iclflow.theory.rosenbrock import Pace, dense_resolvent, rosenbrock_step
 from iclflow.theory.separate import vector_field
 from iclflow.theory.two_channels import Layout, Parts
 
@@ -117,6 +117,18 @@ def test_without_vector_blocks_the_two_channels_are_the_reduced_flow():
     moved = layout.split(layout.velocity(rows, L.force(layout.matrix(rows))))
     for ours, theirs in zip(moved, vector_field(L, v, K, Q), strict=False):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_steps_become_smaller_in_advance_where_errors_grow():
+    """The error of a step of the same size grows by 1.3^5 every time, as while weights grow."""
+    pace, h, refused = Pace(), 0.1, 0
+    for number in range(40):
+        error = lambda h, number=number: (1.3**number * h) ** 5
+        while error(h) > 1:
+            h, refused = pace.smaller(h, error(h)), refused + 1
+        h = pace.after(h, error(h))
+    assert refused <= 3
+    assert error(1.3 * h) > 0.1  # the step that is next: nor is it smaller than need be
 
 
 def test_a_head_that_rests_with_a_direction_held_in_part_is_told_and_not_called_reliable():

@@ -24,11 +24,11 @@ from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory.depth import Ladder
-from iclflow.theory.forecast import Forecast, Unfinished, forecast
+from iclflow.theory.forecast import Forecast, forecast
 from iclflow.theory.landscape import Landscape, landscape
 from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
 from iclflow.theory.staircase import staircase
-from iclflow.theory.two_channels import Layout, Parts
+from iclflow.theory.equations import Layout, Parts
 
 __all__ = [
     "DOUBTFUL",

@@ -11,7 +11,7 @@ from iclflow.comparison.predicted import Prediction, Times
 from iclflow.comparison.setting import Setting
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory import merged
-from iclflow.theory.forecast import Unfinished, forecast
+from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import directions, landscape
 from iclflow.theory.momentum import head_lag, merged_steps, mode_lag
 from iclflow.theory.separate import sample_modes

@@ -3,7 +3,7 @@ r"""The loss of all weight blocks: what the two channels leave out, and what mak
 With $z = (x, y)$ the tokens, labels included, and $S = \frac1\rho\big(\sum_n z_nz_n' + x_qx_q'\big)$ output $o$ of a
 linear model is $\hat y_o = \langle\Theta_o, S\otimes x_q\rangle$. A head with value rows $\alpha_o = (a_o, V_o)$, keys
 $\beta_r = (k_r, b_r)$ and queries $q_r$ adds $\sum_r \alpha_o\otimes\beta_r\otimes q_r$ to $\Theta_o$. Tasks are as
-likely as their negatives, so only $\sqrt OA$ (`theory.two_channels`) correlates with the labels, and [`all-blocks`]
+likely as their negatives, so only $\sqrt OA$ (`theory.equations`) correlates with the labels, and [`all-blocks`]
 
 $$O\,L = O L_0 - 2\langle\sqrt OA, \sqrt OC_1\rangle + \sum_o\langle\Theta_o, \mathcal C\,\Theta_o\rangle,\qquad
   \mathcal C = E[S\otimes x_q\otimes S\otimes x_q].$$
@@ -25,7 +25,7 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.theory.landscape import lengths
-from iclflow.theory.two_channels import Layout
+from iclflow.theory.equations import Layout
 
 __all__ = ["AllBlocks", "feature_moments"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.rosenbrock import Pace, Resolvent, Size, Solve, rosenbrock_step
+from iclflow.theory.solve import Pace, Resolvent, Size, Solve, rosenbrock_step
 
 __all__ = ["Modes", "Path", "checked_alpha", "follow"]
 
@@ -158,14 +158,14 @@ def follow(
         allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after))
         allowed[0] = RELATIVE  # an error of a logarithm is relative already
         size = float(np.max(np.abs(error) / allowed))
-        size = size if np.isfinite(size) else np.inf
-        if size > 1:
-            h = pace.smaller(h, size)
+        taken, following = pace.judged(h, size if np.isfinite(size) else np.inf)
+        if not taken:
+            h = float(following)
             continue
         now, y = (end if h >= end - now else now + h), after
         time.append(now)
         states.append(y)
-        h = min(pace.after(h, size), end - now)
+        h = min(float(following), end - now)
     raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated")
 
 

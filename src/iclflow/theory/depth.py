@@ -32,7 +32,7 @@ from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.theory.early_phase import EarlyPhase, early_phase
 from iclflow.theory.single_mode import Growth
-from iclflow.theory.two_channels import Layout
+from iclflow.theory.equations import Layout
 
 __all__ = ["Contexts", "Ladder", "Rung", "best_state", "best_steps", "contexts", "ladder", "lowest_loss", "white_drive"]
 

@@ -1,22 +1,11 @@
-r"""The whole training curve of separate attention: a constant force on plateaus, all equations through drops.
+r"""The whole training curve of separate attention: its levels, and when which head learns what.
 
-The closed theory (`theory.staircase`) is the limit of small initial weights: one head learns one direction, and the
-others feel nothing of it. Here only that is left out which is small [`forecast`]:
-
-* **On a plateau** grown heads are at rest, and the free heads move in the constant force $\hat G_0$, one by one, until
-  they would take away the share $x$ of the force along some direction that is still to be learned.
-* **Through a drop** all heads that matter follow the reduced equations together, by a stiff solver, until the grown
-  ones have come to rest again and none of them can grow further. A head with less than the share $x/20$ only feels
-  the force. Where vector blocks start away from zero, all blocks are followed (`theory.all_blocks`).
-
-As $x\to0$ this becomes the reduced flow itself, and so it does for weights that are not small. The difference between
-two values of $x$ estimates the error. Drops are timed as on an observed curve: when the loss crosses the middle between
-two levels. They are therefore positive and in order, or there are none.
-
-Descent by steps of size $h$ is the flow of a field near that of the equations (`theory.descent`), and is followed in
-the same way.
+The race of the heads (`theory.race`) gives the course of all weights, with an accuracy that can be chosen; the difference
+between two accuracies estimates the error. Drops are timed as on an observed curve: when the loss crosses the middle
+between two levels. They are therefore positive and in order, or there are none [`forecast`].
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +13,16 @@ from jaxtyping import Float, Int
 
 from iclflow.config import Task
 from iclflow.theory.all_blocks import AllBlocks, feature_moments
-from iclflow.theory.course import Course, Rest, Unfinished
+from iclflow.theory.equations import Flow, Layout, Parts
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape
 from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.theory.single_mode import MIDPOINT
-from iclflow.theory.two_channels import Layout, Parts
+from iclflow.theory.race import Accuracy, Race, Rest, run
 
-__all__ = ["Forecast", "Unfinished", "forecast"]
+__all__ = ["Forecast", "forecast"]
 
 HALFWAY = 0.01  # of the loss at zero: a resting place farther from every level holds a direction in part
+PARTS, ROUNDS = 64, 5  # into which the step of a crossing is divided, and how often
 MOST_FEATURES = 1000  # of all blocks, up to which they are followed through drops
 
 Matrix = Float[np.ndarray, "D D"]
@@ -80,30 +70,36 @@ class Forecast:
 
 
 def forecast(
-    source: Task | Landscape | SampleLandscape, parts: Parts, share: float = 1e-5, step: float = 0.0
-) -> Forecast:
-    """Predict the gradient flow, or descent, from any initial weights, in the paper's units [`forecast`].
+    source: Task | Landscape | SampleLandscape,
+    starts: Sequence[Parts],
+    accuracies: Sequence[Accuracy],
+    decay: float = 0.0,
+    step: float = 0.0,
+) -> list[Forecast | None]:
+    """Predict the flow, or descent, from initial weights in the paper's units, all races side by side [`forecast`].
 
     Args:
         source: A task, or its landscape, or the landscape of a sample.
-        parts: The initial weights of all heads.
-        share: The share x of a force below which free heads do not act on it.
+        starts: The initial weights of all heads, of every race.
+        accuracies: How accurately every race is followed.
+        decay: Weight decay, per t/tau.
         step: The step of descent in t/tau; 0 for the flow.
 
     Returns:
-        The predicted training.
+        The predicted training of every race; `None` where the equations could not be followed to the end.
 
     Raises:
         BadInput: If theory does not cover the task.
-        Unfinished: If the equations could not be followed to the end.
     """
     L = landscape(source) if isinstance(source, Task) else source
     names = directions(source) if isinstance(source, Task) else None
-    layout = Layout.of(parts, L.outputs)
-    course = Course(L, layout, layout.join(parts), share, all_blocks(source, layout), step)
+    names = names if names is not None and named(names) else None
+    layout = Layout.of(starts[0], L.outputs)
+    flow = Flow(L, layout, all_blocks(source, layout), decay, step)
+    races = [Race(flow, layout.join(start), accuracy) for start, accuracy in zip(starts, accuracies, strict=True)]
     with np.errstate(all="ignore"):
-        course.follow()
-    return summarize(course, names if names is not None and named(names) else None)
+        lost = run(races)
+    return [None if any(race is one for one in lost) else summarize(race, names) for race in races]
 
 
 def all_blocks(source: Task | Landscape | SampleLandscape, layout: Layout) -> AllBlocks | None:
@@ -119,17 +115,17 @@ def named(d: Directions) -> bool:
     return bool((np.diff(saved) > 1e-6 * saved[-1]).all())
 
 
-def summarize(course: Course, d: Directions | None) -> Forecast:
+def summarize(race: Race, d: Directions | None) -> Forecast:
     """Curves and drops of a course that has come to its end."""
-    time, loss, slope, value, _ = (np.array(column) for column in zip(*course.records, strict=True))
-    levels, drops, halfway = [float(course.landscape.base)], [], False
-    for before, after in zip(course.rests, course.rests[1:], strict=False):
-        for level, direction, key, query in steps(course, d, before, after):
+    time, loss, slope, value, _ = (np.array(column) for column in zip(*race.records, strict=True))
+    levels, drops, halfway = [float(race.landscape.base)], [], False
+    for before, after in zip(race.rests, race.rests[1:], strict=False):
+        for level, direction, key, query in steps(race, d, before, after):
             middle = (levels[-1] + level) / 2
             when = crossing(time[before.record :], loss[before.record :], slope[before.record :], middle)
             if level >= levels[-1]:  # what was held in part has moved on
                 continue
-            held = np.einsum("d,hde,e->h", key, course.layout.matrices(after.rows), query)
+            held = np.einsum("d,hde,e->h", key, race.layout.matrices(after.rows), query)
             head = int(np.argmax(held))
             if when is None or when <= 0:  # it was learned before training began
                 levels[-1] = level
@@ -141,39 +137,46 @@ def summarize(course: Course, d: Directions | None) -> Forecast:
     return Forecast(
         time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
         np.array(shares, dtype=float), np.array(directions, dtype=int),
-        leading_order=course.layout.channels > 0 and course.blocks is None, halfway=halfway, turning=course.turning,
+        leading_order=race.layout.channels > 0 and race.flow.blocks is None, halfway=halfway, turning=race.turning,
     )  # fmt: skip
 
 
 Step = tuple[float, int, Float[np.ndarray, " D"], Float[np.ndarray, " D"]]
 
 
-def steps(course: Course, d: Directions | None, before: Rest, after: Rest) -> list[Step]:
+def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[Step]:
     """Level, direction, and its dual key and query vector of every drop between two moments of rest."""
-    first, last = (course.layout.matrix(rest.rows) for rest in (before, after))
+    first, last = (race.layout.matrix(rest.rows) for rest in (before, after))
     if d is None:
-        return [counted(course, m, last) for m in range(course.learned(first), course.learned(last))]
+        return [counted(race, m, last) for m in range(race.learned(first), race.learned(last))]
     left, right = np.linalg.inv(d.left), np.linalg.inv(d.right)
     gains = lambda A: np.einsum("di,...ij,dj->...d", left, A, right) / d.full_gain
-    held, holds = gains(first) > 0.5, gains(last) > 0.5
+    held, holds = gains(first) > race.held_from, gains(last) > race.held_from
+    strength = d.strength if race.flow.decay == 0 else gains(last) * d.strength  # decay leaves less than the whole
+    saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
+    level = lambda held: float(d.base - saved[held].sum())
     new = np.flatnonzero(holds & ~held)
     if (held & ~holds).any():  # a head has turned from one direction to another
         lead = int(new[np.argmax(d.saved[new])]) if len(new) else int(np.argmax(gains(last)))
-        return [(d.loss(holds), lead, left[lead], right[lead])]
-    grown = gains(np.array([record[4] for record in course.records[before.record : after.record + 1]]))
+        return [(level(holds), lead, left[lead], right[lead])]
+    grown = gains(np.array([record[4] for record in race.records[before.record : after.record + 1]]))
     done = []
     for j in sorted(new, key=lambda j: int(np.argmax(grown[:, j] > MIDPOINT))):
         held[j] = True
-        done.append((d.loss(held), int(j), left[j], right[j]))
+        done.append((level(held), int(j), left[j], right[j]))
     return done
 
 
-def counted(course: Course, m: int, A: Matrix) -> Step:
+def counted(race: Race, m: int, A: Matrix) -> Step:
     """The same where directions have no names: the best matrix of rank m + 1, and the new singular pair."""
-    level = course.landscape.loss(rank_optimum(course.landscape, m + 1))
-    roots = course.whitening
-    u, _, wt = np.linalg.svd(roots[0] @ A @ roots[1])
-    return float(level), m, roots[0] @ u[:, m], roots[1] @ wt[m]
+    roots, L = race.whitening, race.landscape
+    u, s, wt = np.linalg.svd(roots[0] @ A @ roots[1])
+    if race.flow.decay == 0:
+        best = rank_optimum(L, m + 1)
+    else:  # the leading part of what is held
+        kept = (u[:, : m + 1] * s[: m + 1]) @ wt[: m + 1]
+        best = np.linalg.solve(roots[0], kept) @ np.linalg.inv(roots[1]) / np.sqrt(L.outputs)
+    return float(L.loss(best)), m, roots[0] @ u[:, m], roots[1] @ wt[m]
 
 
 def hermite(at: Float[np.ndarray, " n"], time: Times, value: Times, slope: Times) -> Float[np.ndarray, " n"]:
@@ -194,8 +197,9 @@ def crossing(time: Times, loss: Times, slope: Times, level: float) -> float | No
         return float(time[0])
     low, high = float(time[below[0] - 1]), float(time[below[0]])
     around = [numbers[below[0] - 1 : below[0] + 1] for numbers in (time, loss, slope)]
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = hermite(np.array([middle]), *around)[0] > level
-        low, high = (middle, high) if above else (low, middle)
+    for _ in range(ROUNDS):
+        grid = np.linspace(low, high, PARTS + 1)
+        reached = hermite(grid[1:], *around) <= level
+        part = int(np.argmax(reached)) if reached.any() else PARTS - 1
+        low, high = float(grid[part]), float(grid[part + 1])
     return (low + high) / 2

@@ -15,7 +15,7 @@ Weights are in the paper's units: for `normalize="none"` multiply them by $N^{1/
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,23 +27,28 @@ from iclflow.errors import BadInput
 __all__ = [
     "Directions",
     "Landscape",
+    "Remaining",
     "component_count",
     "directions",
     "landscape",
     "length_factors",
     "minimum",
     "plateau_losses",
+    "spans",
 ]
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """The quadratic form of one output; `outputs` copies of it are trained at once and averaged."""
+    """The quadratic form of one output; `outputs` copies of it are trained at once and averaged.
 
-    cross: Float[np.ndarray, "D D"]  # C_1
-    context: Float[np.ndarray, "D D"]  # B
-    query: Float[np.ndarray, "D D"]  # Lambda
-    base: float  # loss of the zero predictor
+    Several may stand side by side, along a leading axis of runs.
+    """
+
+    cross: Float[np.ndarray, "*runs D D"]  # C_1
+    context: Float[np.ndarray, "*runs D D"]  # B
+    query: Float[np.ndarray, "*runs D D"]  # Lambda
+    base: float | Float[np.ndarray, "*runs"]  # loss of the zero predictor
     outputs: int = 1
 
     def loss(self, A: Float[np.ndarray, "D D"]) -> float:
@@ -79,6 +84,40 @@ class Landscape:
             The product.
         """
         return self.context @ A @ self.query
+
+    def beyond(self, A: Float[np.ndarray, "D D"]) -> "Remaining":
+        r"""What is left to learn where heads rest that hold `A` [`remaining`].
+
+        At rest $G(A)$ acts on neither the keys nor the queries of these heads, and they answer every push along them at
+        once. So free heads feel, along what is orthogonal to both ($l$ and $r$), a loss of the same kind, with
+        $C' = l'G(A)r$, $B' = (l'B^{-1}l)^{-1}$ and $\Lambda' = (r'\Lambda^{-1}r)^{-1}$.
+
+        Args:
+            A: Effective matrix of one output, at rest.
+
+        Returns:
+            The smaller landscape, and orthonormal vectors along which it is seen.
+        """
+        _, _, left, right = spans(A)
+        inner = lambda matrix, basis: np.linalg.inv(basis.T @ np.linalg.solve(matrix, basis))
+        cross = left.T @ self.force(A) @ right
+        context, query = inner(self.context, left), inner(self.query, right)
+        return Remaining(left, right, Landscape(cross, context, query, float(self.loss(A)), self.outputs))
+
+
+class Remaining(NamedTuple):
+    """A landscape that others have left, and the directions of keys (`left`) and queries (`right`) on it."""
+
+    left: Float[np.ndarray, "D rest"]
+    right: Float[np.ndarray, "D rest"]
+    landscape: Any  # of the same class
+
+
+def spans(A: Float[np.ndarray, "D D"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Orthonormal vectors along which a matrix acts, on either side, and orthonormal vectors along which it does not."""
+    u, s, wt = np.linalg.svd(A)
+    rank = int(np.sum(s > 1e-10 * s[0]))
+    return u[:, :rank], wt[:rank].T, u[:, rank:], wt[rank:].T
 
 
 @dataclass(frozen=True)

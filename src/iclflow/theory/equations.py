@@ -1,4 +1,4 @@
-r"""Separate attention with vector blocks: two channels share one query.
+r"""The equations that training follows: gradient flow of separate key and query, with all that acts on it.
 
 A head has a value weight $v = \operatorname{tr} V/\sqrt O$, keys $k_r$ and queries $q_r$. Its vector blocks are the
 token rows $a_o$ of the value of output $o$ and the label entries $b_{ro}$ of the keys. Together they act through
@@ -6,14 +6,21 @@ token rows $a_o$ of the value of output $o$ and the label entries $b_{ro}$ of th
 
 $$\sqrt O A = \sum_h\sum_r p_r q_r',\qquad p_r = v k_r + \frac{1}{\sqrt O}\sum_o b_{ro} a_o,$$
 
-and with the force $\hat G = \sqrt O\,G(A)$ gradient flow is
+and with the force $\hat G = \sqrt O\,G(A)$ gradient flow is (Eq. 14 where there are no vector blocks)
 
 $$\tau\dot v = \sum_r k_r'\hat Gq_r,\quad \tau\dot k_r = v\hat Gq_r,\quad \tau\dot q_r = \hat G'p_r,\quad
   \tau\dot a_o = \tfrac{1}{\sqrt O}\sum_r b_{ro}\hat Gq_r,\quad \tau\dot b_{ro} = \tfrac{1}{\sqrt O}a_o'\hat Gq_r .$$
 
 The products $a_o'\hat\Lambda k_r$ and $v b_{ro}$, which are even in the task vector, do not correlate with the label
-and are left out here; `theory.all_blocks` has them. Without vector blocks this is the reduced flow of
-`theory.separate`, which is exact.
+and are left out here; `theory.all_blocks` has them.
+
+Weight decay adds $-\gamma y$ to this field $f$. Descent by steps $y_{n+1} = y_n + h f(y_n)$ lies on the flow of a field
+near $f$ [`descent-field`],
+
+$$\tilde f = f - \tfrac h2 f'f + O(h^2),$$
+
+so that one solver for flows also predicts descent, its lag and the winners of near ties included, without taking its
+steps. No fixed point moves. Derivatives along $f$ are central differences: the fields are polynomials of low degree.
 
 All numbers of one head stand in one row: $v, K, Q, a, b$, and what the label block of several outputs has
 beside $v$. What a solver calls ten thousand times is not checked at run time (`no_type_check`); what calls it is.
@@ -22,18 +29,19 @@ beside $v$. What a solver calls ten thousand times is not checked at run time (`
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float
 
 from iclflow.theory.landscape import Landscape
-from iclflow.theory.rosenbrock import Resolvent, Solve, dense_resolvent
+from iclflow.theory.solve import Resolvent, Solve, dense_resolvent
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = ["Layout", "Parts"]
+__all__ = ["Flow", "Layout", "Parts"]
 
 SMALL = 64  # numbers of all heads, up to which one inverse takes less time than its parts
+NUDGE = 1e-4  # of the largest number of the state, for differences
 
 Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
@@ -117,7 +125,11 @@ class Layout:
 
     @no_type_check
     def matrix(self, rows: Rows) -> Matrix:
-        r"""$\sqrt O A$."""
+        r"""$\sqrt O A$; without vector blocks rows may have a leading axis of runs."""
+        if not self.channels:
+            dim, wide, runs = self.dim, 1 + self.rank * self.dim, rows.shape[:-2]
+            keys = (rows[..., :1] * rows[..., 1:wide]).reshape(*runs, -1, dim)
+            return keys.swapaxes(-1, -2) @ rows[..., wide:].reshape(*runs, -1, dim)
         parts = self.split(rows)
         return self.effective_keys(parts).reshape(-1, self.dim).T @ parts.query.reshape(-1, self.dim)
 
@@ -141,25 +153,32 @@ class Layout:
     def diagonal_velocity(self, rows: Rows, drive: Float[np.ndarray, " D"]) -> Rows:
         """The velocity where the force is diagonal."""
         if not self.channels:
-            return self.label_velocity(rows, drive)
+            return self.label_velocity(rows, drive, diagonal=True)
         parts = self.split(rows)
         return self.moving(parts, parts.query * drive, self.effective_keys(parts) * drive)
 
     @no_type_check
     def label_velocity(
-        self, rows: Rows, force: Float[np.ndarray, "*D D"], taken: Callable[[Matrix], Matrix] | None = None
-    ) -> Rows:
-        """The same without vector blocks, in as few operations as there can be: forecasts spend their time here."""
-        dim, wide = self.dim, 1 + self.rank * self.dim
-        value, key = rows[:, :1], rows[:, 1:wide]
-        keys, query = (value * key).reshape(-1, dim), rows[:, wide:].reshape(-1, dim)
+        self,
+        rows: Float[np.ndarray, "*runs H size"],
+        force: Float[np.ndarray, "*any D"],
+        taken: Callable[[Matrix], Matrix] | None = None,
+        diagonal: bool = False,
+    ) -> Float[np.ndarray, "*runs H size"]:
+        """The same without vector blocks, in as few operations as there can be: forecasts spend their time here.
+
+        Rows and force may have a leading axis of runs.
+        """
+        dim, wide, runs = self.dim, 1 + self.rank * self.dim, rows.shape[:-2]
+        value, key = rows[..., :1], rows[..., 1:wide]
+        keys, query = (value * key).reshape(*runs, -1, dim), rows[..., wide:].reshape(*runs, -1, dim)
         if taken is not None:
-            force = force - taken(keys.T @ query)
-        felt, pull = (query @ force.T, keys @ force) if force.ndim == 2 else (query * force, keys * force)
+            force = force - taken(keys.swapaxes(-1, -2) @ query)
+        felt, pull = (query * force, keys * force) if diagonal else (query @ force.swapaxes(-1, -2), keys @ force)
         moved, felt = np.empty(rows.shape), felt.reshape(key.shape)
-        np.add.reduce(key * felt, axis=1, out=moved[:, 0])
-        np.multiply(value, felt, out=moved[:, 1:wide])
-        moved[:, wide:] = pull.reshape(key.shape)
+        np.add.reduce(key * felt, axis=-1, out=moved[..., 0])
+        np.multiply(value, felt, out=moved[..., 1:wide])
+        moved[..., wide:] = pull.reshape(key.shape)
         return moved
 
     @no_type_check
@@ -256,3 +275,104 @@ class Layout:
             pulled = np.einsum("hoe,rs->hreso", a @ force, np.eye(R)).reshape(H, R * D, R * O)
             upper[:, query, labels] = self.weight * pulled
         return upper + upper.transpose(0, 2, 1)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The gradient flow of heads on a landscape; weight decay and finite steps are terms of its field.
+
+    Landscape and rows may have a leading axis of runs; `force` is that of zero weights, unless another one is given.
+    """
+
+    landscape: Landscape | SampleLandscape
+    layout: Layout
+    blocks: Any = None  # an `AllBlocks`, where vector blocks are followed exactly
+    decay: float = 0.0  # gamma, per t/tau
+    step: float = 0.0  # h of descent, in t/tau; 0 for the flow
+
+    @cached_property
+    def opening(self) -> Matrix:
+        """The force at zero."""
+        return np.sqrt(self.landscape.outputs) * self.landscape.cross
+
+    @no_type_check
+    def downhill(self, rows: Rows, force: Matrix | None = None) -> Rows:
+        """The velocity down the gradient of the loss."""
+        force = self.opening if force is None else force
+        if self.blocks is None:
+            return self.layout.velocity(rows, force, self.landscape.curve)
+        return self.layout.velocity(rows, force) + self.blocks.felt(rows, self.blocks.pull(rows))
+
+    @no_type_check
+    def velocity(self, rows: Rows, force: Matrix | None = None) -> Rows:
+        """The velocity with decay and steps; `force` is without what the heads take away themselves."""
+        return self.stepped(lambda rows: self.downhill(rows, force), rows)
+
+    @no_type_check
+    def stepped(self, downhill: Callable[[Rows], Rows], rows: Rows) -> Rows:
+        """The field with decay that steps down a gradient follow [`descent-field`]."""
+        field = (lambda rows: downhill(rows) - self.decay * rows) if self.decay else downhill
+        velocity = field(rows)
+        if self.step == 0:
+            return velocity
+        return velocity - self.step / 2 * along(lambda t: field(rows + t * velocity), rows, velocity)
+
+    @no_type_check
+    def passive(self, small: Rows, active: Rows, force: Matrix) -> Rows:
+        """The velocity of heads that only feel what others leave of the force."""
+
+        def velocity(small: Rows, active: Rows) -> Rows:
+            if self.blocks is None:
+                moved = self.layout.velocity(small, force - self.landscape.curve(self.layout.matrix(active)))
+            else:
+                moved = self.layout.velocity(small, force) + self.blocks.felt(small, self.blocks.pull(active))
+            return moved - self.decay * small
+
+        first = velocity(small, active)
+        if self.step == 0:
+            return first
+        others = self.downhill(active, force) - self.decay * active
+        later = lambda t: velocity(small + t * first, active + t * others)
+        return first - self.step / 2 * along(later, active, others)
+
+    def jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
+        r"""The derivative of the velocity; with steps $J - \tfrac h2(J^2 + J'f)$, $J'f$ the derivative of $J$ along $f$."""
+
+        def plain(rows: Rows) -> Float[np.ndarray, "n n"]:
+            if self.blocks is None:
+                J = self.layout.jacobian(self.landscape, rows, force - self.landscape.curve(self.layout.matrix(rows)))
+            else:
+                J = self.layout.driven_jacobian(rows, force) + self.blocks.jacobian(rows)
+            return J - self.decay * np.eye(len(J))
+
+        J = plain(rows)
+        if self.step == 0:
+            return J
+        velocity = self.downhill(rows, force) - self.decay * rows
+        return J - self.step / 2 * (J @ J + along(lambda t: plain(rows + t * velocity), rows, velocity))
+
+    @no_type_check
+    def resolvent(self, rows: Rows, force: Matrix) -> Resolvent:
+        """The inverse of a shift minus the derivative of the velocity."""
+        if self.blocks is not None or self.step > 0:
+            return dense_resolvent(self.jacobian(rows, force))
+        remains = force - self.landscape.curve(self.layout.matrix(rows))
+        inverse = self.layout.resolvent(self.landscape, rows, remains)
+        return (lambda shift: inverse(shift + self.decay)) if self.decay else inverse
+
+    @no_type_check
+    def loss(self, rows: Rows, A: Matrix) -> Float[np.ndarray, "*runs"]:
+        """The loss on the data of all heads, whose matrix is A."""
+        L = self.landscape
+        if self.blocks is not None:
+            return L.base + (self.blocks.cost(rows) - 2 * np.sum(A * self.opening)) / L.outputs
+        return L.base + np.sum(A * (L.curve(A) - 2 * self.opening), axis=(-2, -1)) / L.outputs
+
+
+@no_type_check
+def along(function: Callable[[float], np.ndarray], state: Rows, velocity: Rows) -> np.ndarray:
+    """The derivative of a function of time, at time 0, at which the state has this velocity."""
+    fastest = np.abs(velocity).max((-2, -1), keepdims=True, initial=0.0)
+    largest = np.abs(state).max((-2, -1), keepdims=True, initial=0.0)
+    nudge = np.where(fastest > 0, NUDGE * largest / np.where(fastest > 0, fastest, 1.0), 1.0)
+    return (function(nudge) - function(-nudge)) / (2 * nudge)

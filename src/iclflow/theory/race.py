@@ -1,0 +1,593 @@
+r"""The race of the heads: who learns what, when, and what the others feel of it.
+
+**Side by side** [`race`]. As long as no head that has grown waits for another, the equations are not stiff, and many
+races are followed together by explicit steps, each with a step of its own, through plateau and drop. When the heads of
+a drop have come to rest, which the free heads do not share in, they leave: what remains is a smaller landscape of the
+same kind (`Landscape.beyond`), on which the race goes on. They have come to rest when none of their numbers is farther
+than the share $\delta$ from where they settle.
+
+**Alone.** Where vector blocks take part, or heads that have grown wait long (ranks that are not in use, directions that
+nearly tie), grown heads stay, and plateaus and drops alternate:
+
+* on a plateau grown heads are at rest, and the free heads move in the constant force $\hat G_0$, one by one, until
+  they would take away the share $x$ of the force along some direction that is still to be learned;
+* through a drop all heads that matter follow the equations together, by implicit steps, until the grown ones have come
+  to rest again and none of them can grow further. A head with less than the share $x/20$ only feels the force.
+
+As $\delta$ and $x$ vanish both become the equations themselves. What a solver calls ten thousand times is not checked at
+run time (`no_type_check`); what calls it is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count as count_from
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from iclflow.data.spectrum import root
+from iclflow.theory.equations import Flow, Layout
+from iclflow.theory.landscape import Landscape, Remaining
+from iclflow.theory.separate import SampleLandscape
+from iclflow.theory.solve import Pace, explicit_step, head_error, rosenbrock_step
+
+__all__ = ["Accuracy", "Race", "Rest", "Unfinished", "run"]
+
+GROWN = 20  # a head is grown when its own share is so many times x
+PASSIVE = 1 / 20  # and only feels the force when it is below so many times x
+AT_REST = 0.2  # times x: the relative velocity at which grown heads count as at rest
+UNSTABLE = 1e-2  # of drive times weight: growth rates below count as none
+MOST_STEPS = 4000  # of the implicit solver in one drop
+MOST_EXPLICIT = 1000  # explicit steps from one departure of heads to the next
+MOST_STAGES = 200
+LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
+SHORTEST = 1e-10  # of the time scale of the heads in a drop
+LOOK = 4  # steps from one look at who is at rest to the next
+CALM = 3.0  # times the share delta of drive times weight: heads that move faster are farther than it from where they settle
+TIE = 1e-2  # of what heads hold: how much of it others may hold when they leave
+NEUTRAL = 1e-3  # of the largest rate: a direction in which nothing pulls
+NEWTON = 3  # steps to rest, from heads that are close to it
+
+Rows = Float[np.ndarray, "H size"]
+Matrix = Float[np.ndarray, "D D"]
+Heads = Bool[np.ndarray, " H"]
+
+
+class Unfinished(ArithmeticError):
+    """The equations could not be followed to the end."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How much is left out, and how large the error of a step may be, relative to the largest number of each head."""
+
+    rest: float = 1e-3  # delta
+    share: float = 1e-5  # x
+    explicit: float = 1e-6
+    implicit: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A moment at which nothing but free heads moves."""
+
+    record: int  # index of the last record before it
+    rows: Rows
+
+
+@dataclass
+class Race:
+    """The heads on their way."""
+
+    flow: Flow
+    rows: Rows
+    accuracy: Accuracy = Accuracy()
+    turning: bool = False  # grown heads could have left their place during a plateau, slowly
+    now: float = 0.0
+    records: list[tuple[float, float, float, Float[np.ndarray, " H"], Matrix]] = field(default_factory=list)
+    rests: list[Rest] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        return self.accuracy.share
+
+    @property
+    def landscape(self) -> Landscape | SampleLandscape:
+        return self.flow.landscape
+
+    @property
+    def layout(self) -> Layout:
+        return self.flow.layout
+
+    @property
+    def opening(self) -> Matrix:
+        return self.flow.opening
+
+    @cached_property
+    def whitening(self) -> tuple[Matrix, Matrix]:
+        """Roots of the two covariances in which the loss is nearly isotropic."""
+        L = self.landscape
+        if isinstance(L, Landscape):
+            return root(L.context), root(L.query)
+        size = np.sqrt(np.einsum("acac->", L.quadratic))
+        context, query = np.einsum("acbc->ab", L.quadratic), np.einsum("acad->cd", L.quadratic)
+        return root(context / size), root(query / size)
+
+    @cached_property
+    def driven(self) -> int:
+        """The number of directions with a drive: D, or K if there are fewer tasks."""
+        return int(np.linalg.matrix_rank(self.opening, rtol=1e-12))
+
+    @cached_property
+    def least(self) -> float:
+        """The smallest whitened strength of a direction."""
+        left, right = self.whitening
+        strengths = np.linalg.svd(np.linalg.solve(left, self.opening) @ np.linalg.inv(right))[1]
+        return float(strengths[self.driven - 1])
+
+    @property
+    def start(self) -> tuple[Rows, Rows]:
+        """The heads and their velocity."""
+        return self.rows, self.flow.velocity(self.rows)
+
+    @property
+    def held_from(self) -> float:
+        """The share of a direction's strength from which it counts as held; weight decay holds as little as a quarter."""
+        return 0.5 if self.flow.decay == 0 else 0.2
+
+    @no_type_check
+    def force(self, A: Matrix) -> Matrix:
+        return self.opening - self.landscape.curve(A)
+
+    @no_type_check
+    def shares(self) -> Float[np.ndarray, " H"]:
+        """The strength of every head, relative to that of the weakest direction."""
+        left, right = self.whitening
+        return np.linalg.norm(left @ self.layout.matrices(self.rows) @ right, axis=(1, 2)) / self.least
+
+    def learned(self, A: Matrix) -> int:
+        """How many directions the heads hold."""
+        left, right = self.whitening
+        return int(np.sum(np.linalg.svd(left @ A @ right)[1] > self.held_from * self.least))
+
+    def open_force(self, A: Matrix, force: Matrix) -> Matrix:
+        """What the force is along directions that are still open: at rest nothing acts on those that are held."""
+        left, right = self.whitening
+        keys, strength, queries = np.linalg.svd(left @ A @ right)
+        held = strength > self.held_from * self.least
+        outside = lambda vectors: np.eye(len(vectors)) - (Q := np.linalg.qr(vectors)[0]) @ Q.T
+        return outside(np.linalg.solve(left, keys[:, held])) @ force @ outside(np.linalg.solve(right, queries[held].T))
+
+    @no_type_check
+    def record(self, velocity: Float[np.ndarray, "moving size"], downhill: Float[np.ndarray, "moving size"]) -> None:
+        r"""Note the loss, its slope $-2\langle f, \dot y\rangle/O$, the value weights and the effective matrix."""
+        A = self.layout.matrix(self.rows)
+        slope = -2 * float(np.sum(velocity * downhill)) / self.landscape.outputs
+        self.records.append((self.now, float(self.flow.loss(self.rows, A)), slope, self.rows[:, 0].copy(), A))
+
+    def begin(self) -> None:
+        """Note where the heads start."""
+        self.record(self.flow.velocity(self.rows), self.flow.downhill(self.rows))
+        self.rests.append(Rest(0, self.rows.copy()))
+
+    def alone(self) -> None:
+        """Follow the heads through all plateaus and drops that are left."""
+        A = self.layout.matrix(self.rows)
+        if self.taken(A, self.opening, self.driven) >= self.share:  # there is no first plateau
+            self.drop(self.force(A))
+        for _ in range(MOST_STAGES):
+            stage = self.stage()
+            if stage is None:
+                return
+            left, drive, right = stage
+            force, grown = (left * drive) @ right.T, self.shares() >= GROWN * self.share
+            alone = force + self.landscape.curve(self.layout.matrix(self.rows[grown]))
+            growth, begun = self.growth(grown, alone), self.now
+            if growth > UNSTABLE * drive[0] * np.abs(self.rows[grown]).max(initial=0.0):
+                self.drop(force)
+            elif grown.all() or not self.plateau(~grown, left, drive, right):
+                return
+            else:
+                self.turning |= bool(growth * (self.now - begun) > 1)
+                self.drop(force)
+        raise Unfinished
+
+    def stage(self) -> tuple[Matrix, Float[np.ndarray, " D"], Matrix] | None:
+        """The force at rest by its singular pairs, zero along what is learned; `None` if nothing is left."""
+        A = self.layout.matrix(self.rows)
+        count = self.learned(A)
+        if count >= self.driven:
+            return None
+        left, drive, right = np.linalg.svd(self.open_force(A, self.force(A)))
+        return left, np.where(np.arange(len(drive)) < self.driven - count, drive, 0.0), right.T
+
+    @no_type_check
+    def taken(self, A: Matrix, force: Matrix, count: int) -> float:
+        """The largest share of the force along one of its `count` leading pairs that a matrix takes away."""
+        left, drive, right = np.linalg.svd(force)
+        along = np.einsum("da,de,ae->a", left[:, :count], self.landscape.curve(A), right[:count])
+        return float(np.abs(along / drive[:count]).max(initial=0.0))
+
+    def growth(self, some: Heads, force: Matrix) -> float:
+        """The largest rate at which these heads can leave their place together; `force` is without what they take."""
+        return self.growth_of(self.rows[some], force) if some.any() else 0.0
+
+    def growth_of(self, rows: Rows, force: Matrix | None = None) -> float:
+        """The same of any heads."""
+        return float(np.linalg.eigvalsh(self.flow.jacobian(rows, self.opening if force is None else force))[-1])
+
+    def plateau(self, free: Heads, left: Matrix, drive: Float[np.ndarray, " D"], right: Matrix) -> bool:
+        """Move the free heads in the constant force until their share is x; `False` if that never happens."""
+        layout, open_ = self.layout, drive > 0
+        y = layout.turned(self.rows[free], left, right)
+        pairs = left.T[open_][:, :, None] * right.T[open_][:, None, :]
+        curvature = np.sum(pairs * self.landscape.curve(pairs), axis=(1, 2))
+
+        def share(y: Rows) -> float:
+            parts = layout.split(y)
+            strength = np.sum(layout.effective_keys(parts) * parts.query, axis=(0, 1))[open_]
+            return float(np.abs(strength * curvature / drive[open_]).max())
+
+        downhill = lambda y: layout.diagonal_velocity(y, drive)
+        field = lambda y: self.flow.stepped(downhill, y)
+        velocity = field(y)
+        scale = 1 / (drive[open_][-1] * np.abs(y).max())
+        reached, h, origin, pace = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now, Pace()
+        while reached < self.share:
+            at, there, error = explicit_step(field, y, velocity, h)
+            change = head_error(error, y, y) / (0.01 * self.accuracy.implicit)
+            reached = share(at)
+            taken, following = pace.judged(h, change)
+            if not taken or reached > 1.5 * self.share:
+                h, reached = (h / 2 if taken else float(following)), 0.0
+                if h < 1e-12 * (self.now - origin):
+                    raise Unfinished
+                continue
+            y, velocity, self.now = at, there, self.now + h
+            self.rows[free] = layout.turned(y, left.T, right.T)
+            self.record(velocity, downhill(y))
+            size = np.abs(y).max()
+            if self.now - origin > LONGEST * scale or drive[0] * size < self.flow.decay:
+                return False
+            if h * np.abs(velocity).max() < 1e-12 * size:
+                return False
+            h = float(following)
+        return True
+
+    def drop(self, force: Matrix) -> None:
+        """Follow all heads until those that have grown are at rest."""
+        layout, flow, begin, h, origin = self.layout, self.flow, self.rows.copy(), 0.0, self.now
+        drive, active, pace = largest_singular(force), np.zeros(len(self.rows), dtype=bool), Pace()
+        for count in range(1, MOST_STEPS + 1):
+            acts = self.shares() >= PASSIVE * self.share
+            acts = acts if acts.any() else ~acts
+            if not np.array_equal(acts, active):
+                active, passive = acts, ~acts
+                y, opening = self.rows[active], force + self.landscape.curve(layout.matrix(begin[active]))
+                remains = opening - self.landscape.curve(layout.matrix(y))
+                velocity = flow.velocity(y, opening)
+            size = np.abs(y).max()
+            scale = 0.05 / (drive * size)
+            h = scale if count == 1 else h
+            left = largest_singular(remains)
+            h = min(h, 1 / (left * size))  # an implicit step beyond it would stay where the flow leaves
+            if passive.any():
+                h = min(h, 0.1 / ((drive if flow.blocks else left) * np.abs(self.rows[passive]).max()))
+            resolvent = flow.resolvent(y, opening)
+            moved = lambda rows, opening=opening: flow.velocity(rows, opening)
+            while True:
+                after, error = rosenbrock_step(moved, y, velocity, resolvent, h)
+                taken, following = pace.judged(h, head_error(error, y, after) / self.accuracy.implicit)
+                if taken:
+                    break
+                h = float(following)
+                if h < SHORTEST * scale:
+                    raise Unfinished
+            if self.now - origin > LONGEST * scale:
+                raise Unfinished
+            if passive.any():  # Heun's method, with the force at both ends of the step
+                small = self.rows[passive]
+                first = flow.passive(small, y, opening)
+                self.rows[passive] = small + h / 2 * (first + flow.passive(small + h * first, after, opening))
+            self.rows[active], self.now, y = after, self.now + h, after
+            remains, velocity = opening - self.landscape.curve(layout.matrix(y)), flow.velocity(y, opening)
+            self.record(velocity, flow.downhill(y, opening) if flow.step or flow.decay else velocity)
+            h = float(following)
+            if count % 5 == 0:
+                moving = np.zeros_like(self.rows)
+                moving[active] = velocity
+                if self.at_rest(moving, remains):
+                    self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
+                    return
+        raise Unfinished
+
+    def at_rest(self, moving: Rows, force: Matrix) -> bool:
+        """Whether grown heads neither move nor can grow, and free heads take no more than x of any drive."""
+        shares, layout = self.shares(), self.layout
+        grown, free = shares >= GROWN * self.share, shares < GROWN * self.share
+        if not grown.any():
+            return False
+        size, speed = np.abs(self.rows[grown]).max(), np.abs(moving[grown]).max()
+        slow = lambda drive: speed <= AT_REST * self.share * drive * size**2
+        if not slow(max(largest_singular(force), largest_singular(self.opening))):  # any drive is smaller
+            return False
+        A = layout.matrix(self.rows)
+        count, open_ = max(self.driven - self.learned(A), 0), self.open_force(A, force)
+        drive = float(np.linalg.svd(open_ if count else self.opening)[1][0 if count else self.driven - 1])
+        if not slow(drive):
+            return False
+        if count == 0:
+            return True
+        if free.any() and self.taken(layout.matrix(self.rows[free]), open_, count) > self.share:
+            return False
+        alone = force + self.landscape.curve(layout.matrix(self.rows[grown]))
+        return bool(self.growth(grown, alone) <= UNSTABLE * drive * size)
+
+
+@no_type_check
+def largest_singular(matrix: Matrix) -> float:
+    """The largest singular value."""
+    return float(np.linalg.svd(matrix, compute_uv=False)[0])
+
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def run(races: Sequence[Race]) -> list[Race]:
+    """Follow races of the same shape to their end.
+
+    Args:
+        races: The races, at their start; landscapes may differ, sizes, decay and steps may not.
+
+    Returns:
+        The races that could not be followed to their end.
+    """
+    for race in races:
+        race.begin()
+    if races[0].layout.channels:
+        return [race for race in races if not finished(race.alone)]
+    return [entrant.race for entrant in side_by_side(races) if not finished(entrant.go_on_alone)]
+
+
+def finished(follow: Callable[[], None]) -> bool:
+    """Whether the equations could be followed to the end."""
+    try:
+        follow()
+    except (Unfinished, np.linalg.LinAlgError):
+        return False
+    return True
+
+
+class Steps(NamedTuple):
+    """Steps on a stage, as a race records them."""
+
+    time: Float[np.ndarray, " T"]
+    loss: Float[np.ndarray, " T"]
+    slope: Float[np.ndarray, " T"]
+    values: Float[np.ndarray, "T heads"]
+    matrices: Float[np.ndarray, "T dim dim"]
+
+
+@dataclass
+class Entrant:
+    """A race among others: which heads are still in it, and the landscape that the others have left."""
+
+    race: Race
+    gone: Heads = field(init=False)
+    held: Matrix = field(init=False)  # by the heads that have left
+    remaining: Remaining = field(init=False)
+    stage: Race = field(init=False)  # of the heads that are left, on that landscape
+    begin: Rows = field(init=False)  # all heads, in all dimensions, when it began
+    growth: float = 0.0  # the largest rate at which heads that have left could have left their place
+
+    def __post_init__(self) -> None:
+        dim = self.race.layout.dim
+        self.gone, self.held = np.zeros(len(self.race.rows), dtype=bool), np.zeros((dim, dim))
+        self.enter(Remaining(np.eye(dim), np.eye(dim), self.race.landscape))
+
+    def enter(self, remaining: Remaining) -> None:
+        """Go on, on the landscape that is left."""
+        race, self.remaining = self.race, remaining
+        layout = replace(race.layout, dim=remaining.left.shape[1])
+        flow = replace(race.flow, landscape=remaining.landscape, layout=layout)
+        rows = race.layout.turned(race.rows[~self.gone], remaining.left, remaining.right)
+        self.stage, self.begin = Race(flow, rows, race.accuracy), race.rows.copy()
+
+    @cached_property
+    def outputs(self) -> float:
+        return float(np.sqrt(self.race.landscape.outputs))
+
+    @property
+    def drive(self) -> float:
+        """The largest drive on the stage."""
+        return largest_singular(self.stage.opening)
+
+    def place(self, rows: Rows) -> None:
+        """Put rows of the stage back among all heads; what the stage does not see stays as it was."""
+        left, right, free = self.remaining.left, self.remaining.right, ~self.gone
+        start = self.race.layout.turned(self.begin[free], left, right)
+        moved = self.stage.layout.turned(rows - start, left.T, right.T)
+        self.stage.rows, self.race.rows = rows, self.begin.copy()
+        self.race.rows[free] += moved
+
+    def note(self, steps: Steps) -> None:
+        """Record steps on the stage as those of the whole race."""
+        values = np.tile(self.race.rows[:, 0], (len(steps.time), 1))
+        values[:, ~self.gone] = steps.values
+        whole = self.held + self.remaining.left @ steps.matrices @ self.remaining.right.T
+        self.race.now = float(steps.time[-1])
+        self.race.records += zip(steps.time, steps.loss, steps.slope, values, whole, strict=True)
+
+    def at_rest(self, rows: Rows, calm: Heads) -> tuple[Heads, Rows] | None:
+        """Which heads have grown and rest, nothing but them holding what they hold; and where they settle."""
+        self.stage.rows, drive = rows, self.drive
+        resting = calm & (self.stage.shares() >= self.race.held_from)
+        if not resting.any():
+            return None
+        flow, held = self.stage.flow, rows[resting]
+        near, growth = settle(flow, held)
+        size = np.abs(held).max(1)
+        if not (np.abs(near - held).max(1) <= self.race.accuracy.rest * size).all():
+            return None
+        if growth > UNSTABLE * drive * size.max():
+            return None
+        layout, A = flow.layout, flow.layout.matrix(rows[~resting])
+        parts = layout.split(near)
+        along = lambda matrix: np.abs(np.einsum("hrd,de,hre->hr", parts.key, matrix, parts.query))
+        if (along(A) > TIE * along(layout.matrix(near))).any():
+            return None
+        self.growth = max(self.growth, growth)
+        return resting, settled(flow, near)
+
+    def depart(self, resting: Heads, held: Rows) -> bool:
+        """Let heads at rest leave with what they hold; whether anything is left for the others."""
+        race, stage = self.race, self.stage
+        rows = stage.rows.copy()
+        rows[resting] = held
+        self.place(rows)
+        learned = stage.learned(stage.layout.matrix(held))
+        self.gone[np.flatnonzero(~self.gone)[resting]] = True
+        race.rests.append(Rest(len(race.records) - 1, race.rows.copy()))
+        if learned >= stage.driven or self.gone.all():
+            return False
+        if not isinstance(race.landscape, Landscape):  # where directions mix, heads at rest answer those that came later
+            race.rows[self.gone] = settled(race.flow, race.rows[self.gone])
+        self.held = race.layout.matrix(race.rows[self.gone])
+        self.enter(race.landscape.beyond(self.held / self.outputs))
+        return True
+
+    def go_on_alone(self) -> None:
+        """Follow the stage with the heads that are left in it to its end."""
+        stage, race, first = self.stage, self.race, len(self.race.records)
+        stage.now = race.now
+        stage.alone()
+        self.note(Steps(*map(np.array, zip(*stage.records, strict=True))))
+        for rest in stage.rests:
+            self.place(rest.rows)
+            race.rests.append(Rest(first + rest.record, race.rows.copy()))
+        race.turning |= stage.turning
+
+
+def settle(flow: Flow, rows: Rows) -> tuple[Rows, float]:
+    """A step of Newton's method to where heads come to rest, and the largest rate at which they can leave it.
+
+    Along directions in which nothing pulls them back or away they stay where they are.
+    """
+    flow = replace(flow, step=0.0)  # steps move no place of rest
+    rate, modes = np.linalg.eigh(flow.jacobian(rows, flow.opening))
+    pull = modes.T @ flow.velocity(rows).ravel()
+    moves = np.abs(rate) > NEUTRAL * np.abs(rate).max()
+    return rows - (modes[:, moves] @ (pull[moves] / rate[moves])).reshape(rows.shape), float(rate[-1])
+
+
+def settled(flow: Flow, rows: Rows) -> Rows:
+    """Where heads come to rest that are close to it."""
+    for _ in range(NEWTON):
+        rows = settle(flow, rows)[0]
+    return rows
+
+
+@no_type_check
+def side_by_side(races: Sequence[Race]) -> list[Entrant]:
+    """Follow races by explicit steps, and give back those that need others to go on."""
+    entrants, stiff = [Entrant(race) for race in races], []
+    flow, plain = races[0].flow, races[0].flow.step == races[0].flow.decay == 0
+    layout, shape = flow.layout, (len(races), *races[0].rows.shape)
+    y, velocity, drive, h, now, since, longest = np.zeros(shape), np.zeros(shape), *np.zeros((5, len(races)))
+    tolerance, calm = np.array([(race.accuracy.explicit, CALM * race.accuracy.rest) for race in races]).T
+    landscapes, trails, pace = [race.landscape for race in races], [[] for _ in races], Pace((len(races),))
+
+    def begin(i: int) -> None:
+        """Put an entrant on the stage that it has entered."""
+        stage = entrants[i].stage
+        heads, size = len(stage.rows), np.abs(stage.rows).max()
+        y[i] = velocity[i] = 0.0
+        y[i, :heads], velocity[i, :heads] = (widened(rows, layout, stage.layout.dim) for rows in stage.start)
+        landscapes[i], drive[i] = padded(stage.landscape, layout.dim), entrants[i].drive
+        h[i] = min(0.05 / (drive[i] * size), h[i]) if h[i] > 0 else 0.01 / (drive[i] * size)
+        since[i], longest[i] = 0, now[i] + LONGEST / (drive[i] * size)
+        pace.forget(i)
+
+    def leave(i: int) -> None:
+        """Give an entrant the steps that it has taken on its stage."""
+        heads, dim = len(entrants[i].stage.rows), entrants[i].stage.layout.dim
+        if trails[i]:
+            time, loss, slope, values, A = map(np.array, zip(*trails[i], strict=True))
+            entrants[i].note(Steps(time, loss, slope, values[:, :heads], A[:, :dim, :dim]))
+        trails[i] = []
+
+    for i in range(len(races)):
+        begin(i)
+    flow = replace(flow, landscape=abreast(landscapes))
+    for count in count_from(1):
+        at, there, error = explicit_step(flow.velocity, y, velocity, h[:, None, None])
+        taken, following = pace.judged(h, head_error(error, y, at) / tolerance)
+        some = taken[:, None, None]
+        y, velocity, now, h, since = np.where(some, at, y), np.where(some, there, velocity), now + h * taken, following, since + 1
+        A = layout.matrix(y)
+        loss, downhill = flow.loss(y, A), velocity if plain else flow.downhill(y)
+        slope = -2 * np.sum(velocity * downhill, (1, 2)) / flow.landscape.outputs
+        for i in np.flatnonzero(taken):
+            trails[i].append((now[i], loss[i], slope[i], y[i, :, 0], A[i]))
+        if count % LOOK:
+            continue
+        size, speed = np.abs(y).max(2), np.abs(velocity).max(2)
+        top = size.max(1)
+        over = (drive * top < flow.decay) | (h * speed.max(1) < 1e-12 * top) | (now > longest)
+        rests = (size > 0) & (speed <= (calm * drive * top)[:, None] * size)
+        look = np.flatnonzero(over | rests.any(1) | (since > MOST_EXPLICIT))
+        kept, entered = ~over, False
+        for i in look:
+            entrant, heads, dim = entrants[i], len(entrants[i].stage.rows), entrants[i].stage.layout.dim
+            rows = narrowed(y[i, :heads], layout, dim)
+            if over[i]:
+                leave(i)
+            elif (found := entrant.at_rest(rows, rests[i, :heads])) is not None:
+                leave(i)
+                kept[i] = entrant.depart(*found)
+                if kept[i]:
+                    begin(i)
+                    entered = True
+            elif since[i] > MOST_EXPLICIT:
+                leave(i)
+                entrant.place(rows)
+                stiff.append(entrant)
+                kept[i] = False
+        if not kept.any():
+            return stiff
+        if not kept.all():
+            some = np.flatnonzero(kept)
+            entrants, landscapes, trails = ([items[i] for i in some] for items in (entrants, landscapes, trails))
+            y, velocity, drive, h, now, since, longest, tolerance, calm = (
+                array[some] for array in (y, velocity, drive, h, now, since, longest, tolerance, calm)
+            )
+            pace = pace.some(some)
+        if entered or not kept.all():
+            flow = replace(flow, landscape=abreast(landscapes))
+    return stiff
+
+
+def padded(L: Landscape | SampleLandscape, dim: int) -> Landscape | SampleLandscape:
+    """A landscape with directions added on which nothing happens."""
+    wide = lambda a: np.pad(a, [(0, dim - n) for n in a.shape]) if isinstance(a, np.ndarray) else a
+    return replace(L, **{name: wide(value) for name, value in vars(L).items() if isinstance(value, np.ndarray)})
+
+
+def abreast(landscapes: list[Landscape | SampleLandscape]) -> Landscape | SampleLandscape:
+    """Landscapes side by side."""
+    names = [name for name, value in vars(landscapes[0]).items() if isinstance(value, np.ndarray)]
+    stacked = {name: np.stack([getattr(L, name) for L in landscapes]) for name in (*names, "base")}
+    return replace(landscapes[0], **stacked)
+
+
+def widened(rows: Rows, layout: Layout, dim: int) -> Rows:
+    """Rows of `dim` dimensions in a layout of more."""
+    return replace(layout, dim=dim).turned(rows, np.eye(dim, layout.dim), np.eye(dim, layout.dim))
+
+
+def narrowed(rows: Rows, layout: Layout, dim: int) -> Rows:
+    """The first `dim` dimensions of rows."""
+    return layout.turned(rows, np.eye(layout.dim, dim), np.eye(layout.dim, dim))

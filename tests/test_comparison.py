@@ -8,9 +8,9 @@ import pytest
 import iclflow as icl
 from iclflow.comparison.comparing import Drop, crossing, gaps
 from iclflow.comparison.gains import gains
-from iclflow.comparison.intervals import staircase_prediction
-from iclflow.comparison.lag import LARGE_LAG
-from iclflow.comparison.prediction import THEORIES
+from iclflow.prediction.margins import staircase_prediction
+from iclflow.prediction.predict import THEORIES
+from iclflow.prediction.steps import LARGE_LAG
 
 
 @pytest.fixture(scope="module")

@@ -254,7 +254,7 @@ def test_own_sequences_settle_without_the_noise_that_vector_blocks_could_fit():
 
 
 def test_a_covariance_without_full_rank_is_not_blamed_on_the_sample():
-    from iclflow.comparison.sample import sample_landscape
+    from iclflow.prediction.sample import sample_landscape
     from iclflow.theory.separate import rank_optimum
 
     for task, samples, words in (

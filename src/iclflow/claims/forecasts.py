@@ -9,8 +9,8 @@ from jaxtyping import Float
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import compare_one, crossing
-from iclflow.comparison.intervals import interval, parts_of
-from iclflow.comparison.prediction import predict
+from iclflow.prediction.margins import interval, parts_of
+from iclflow.prediction.predict import predict
 from iclflow.results.run import Run
 from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape

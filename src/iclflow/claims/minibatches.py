@@ -6,9 +6,9 @@ import numpy as np
 
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
-from iclflow.comparison.batches import fresh_draws, grown_heads, sample_draws
 from iclflow.comparison.comparing import crossing
-from iclflow.comparison.sample import sample_landscape, sequences_of
+from iclflow.prediction.batches import fresh_draws, grown_heads, sample_draws
+from iclflow.prediction.sample import sample_landscape, sequences_of
 from iclflow.theory import directions, landscape
 from iclflow.theory.minibatches import merged_growth, noise_at
 from iclflow.theory.separate import rank_optimum

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.batches import sample_draws
 from iclflow.comparison.gains import gains, head_shares
 from iclflow.comparison.plateaus import find_plateaus, smoothed
-from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import sample_landscape, sequences_of
 from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Weights
+from iclflow.prediction.batches import sample_draws
+from iclflow.prediction.predict import Prediction, predict
+from iclflow.prediction.sample import sample_landscape, sequences_of
 from iclflow.results.run import Run
 from iclflow.system.thinning import subdivided
 

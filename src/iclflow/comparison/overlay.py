@@ -13,11 +13,11 @@ from jaxtyping import Float
 from iclflow.comparison.comparing import compare_one, gaps
 from iclflow.comparison.curves import Curve, described
 from iclflow.comparison.plateaus import find_drops, find_plateaus
-from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import data_landscape, sample_landscape
 from iclflow.data.own import OwnData
 from iclflow.errors import BadInput
 from iclflow.models import Weights
+from iclflow.prediction.predict import Prediction, predict
+from iclflow.prediction.sample import data_landscape, sample_landscape
 from iclflow.results.weights import infer_model
 from iclflow.theory.landscape import plateau_losses
 from iclflow.theory.separate import rank_optimum

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.errors import BadInput
 from iclflow.explorer.sentence import forecast_sentence
 from iclflow.explorer.state import State
+from iclflow.prediction.predict import Prediction, predict
 from iclflow.theory.landscape import plateau_losses
 
 __all__ = ["TheoryView", "full_view", "is_formula", "levels_only", "outline", "payload", "theory_view", "usable"]

@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+from iclflow.prediction.predict import Prediction, predict
 
 __all__ = ["expected_of", "expected_quantity"]
 

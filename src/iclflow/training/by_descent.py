@@ -118,7 +118,7 @@ def step_warnings(plan: Plan, sizes: Sizes) -> list[str]:
     rule = plan.training.optimizer
     if not plan.with_stable_step or not sizes.exact or rule not in ("sgd", "momentum"):
         return []
-    from iclflow.comparison.edges import edge_warning  # brings all of theory along
+    from iclflow.prediction.edges import edge_warning  # brings all of theory along
 
     beta = plan.training.beta if rule == "momentum" else 0.0
     edge = edge_warning(plan.task, plan.model, sizes.lr, beta) if plan.label_only else None

@@ -9,13 +9,13 @@ end the slowest direction relaxes.
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.prediction import last_drop_time, predict
 from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.parts import empty, put_back
+from iclflow.prediction.predict import last_drop_time, predict
 from iclflow.training.plan import Plan
 
 __all__ = ["expected_end", "last_forecast"]

@@ -28,7 +28,7 @@ from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import take, vector_mask, vectors_are_zero
-from iclflow.system.lately import Lately
+from iclflow.system.lru_cache import LRUCache
 from iclflow.system.memory import require
 from iclflow.system.progress import Report
 from iclflow.training.cost import token_bytes
@@ -45,7 +45,7 @@ __all__ = ["Plan"]
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 POPULATION_GRAMS = 7  # stream drawn from `data_seed`
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
-SAMPLES = Lately(4, 2**26)  # moments of samples: the next model is often trained on the same one
+SAMPLES = LRUCache(4, 2**26)  # moments of samples: the next model is often trained on the same one
 ENOUGH = 20_000  # sequences of the user's that tell whether vector blocks learn more than noise
 
 

@@ -17,14 +17,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.batches import fresh_draws, grown_heads, sample_draws
 from iclflow.comparison.comparing import crossing
-from iclflow.comparison.predicted import Prediction
-from iclflow.comparison.sample import sample_landscape, sequences_of
 from iclflow.experiment import Experiment
 from iclflow.figures.style import COLOURS, THEORY, WIDTH, few_ticks, letters, plateau_lines, styled, theory_key
 from iclflow.models import Model
 from iclflow.paper.drawn import Drawn, Gap
+from iclflow.prediction.batches import fresh_draws, grown_heads, sample_draws
+from iclflow.prediction.result import Prediction
+from iclflow.prediction.sample import sample_landscape, sequences_of
 from iclflow.theory import landscape, plateau_losses
 from iclflow.theory.minibatches import merged_growth, noise_at
 from iclflow.theory.separate import rank_optimum

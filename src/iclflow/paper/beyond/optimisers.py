@@ -18,9 +18,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.figures.style import COLOURS, THEORY, WIDTH, letters, log_time, plateau_lines, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
+from iclflow.prediction.predict import Prediction, predict
 from iclflow.results.run import Run
 from iclflow.theory import plateau_losses
 from iclflow.theory.adam import EPSILON

@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from iclflow.comparison.asked import asked
-from iclflow.comparison.intervals import (
+from iclflow.config import Task, Training
+from iclflow.data.spectrum import covariances
+from iclflow.errors import BadInput, NoTheory
+from iclflow.models import Model, Weights
+from iclflow.models.base import check_order
+from iclflow.models.initial import initial_weights
+from iclflow.models.parts import check_weights
+from iclflow.prediction.asked import asked
+from iclflow.prediction.margins import (
     DOUBTFUL,
     Margin,
     closed_prediction,
@@ -23,16 +30,9 @@ from iclflow.comparison.intervals import (
     mixture_margin,
     staircase_prediction,
 )
-from iclflow.comparison.optimised import optimised
-from iclflow.comparison.predicted import Curve, Prediction, Times
-from iclflow.comparison.setting import Setting
-from iclflow.config import Task, Training
-from iclflow.data.spectrum import covariances
-from iclflow.errors import BadInput, NoTheory
-from iclflow.models import Model, Weights
-from iclflow.models.base import check_order
-from iclflow.models.initial import initial_weights
-from iclflow.models.parts import check_weights
+from iclflow.prediction.optimizers import optimised
+from iclflow.prediction.result import Curve, Prediction, Times
+from iclflow.prediction.setting import Setting
 from iclflow.results.weights import fitted, read_weights
 from iclflow.theory import depth, in_weight, merged
 from iclflow.theory.landscape import Landscape, landscape

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.intervals import DOUBTFUL, FINE, TIED, interval, parts_of
-from iclflow.comparison.predicted import Prediction, Times
-from iclflow.comparison.setting import Setting
+from iclflow.prediction.margins import DOUBTFUL, FINE, TIED, interval, parts_of
+from iclflow.prediction.result import Prediction, Times
+from iclflow.prediction.setting import Setting
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory import merged
 from iclflow.theory.forecast import Unfinished, forecast

@@ -66,12 +66,12 @@ class Prediction:
         return 1.25 * float(last) + 1.0
 
     def __repr__(self) -> str:
-        from iclflow.comparison.notebook import prediction_text
+        from iclflow.prediction.notebook import prediction_text
 
         return prediction_text(self)
 
     def _repr_html_(self) -> str:
         """The predicted curve and a table of its drops, for notebooks."""
-        from iclflow.comparison.notebook import prediction_card
+        from iclflow.prediction.notebook import prediction_card
 
         return prediction_card(self)

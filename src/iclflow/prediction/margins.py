@@ -7,7 +7,7 @@ $$t_m\,(1 \pm w_m),\qquad
   w_m = a\,\max_{j\le m}\delta_j\,\tfrac{t_j}{t_m} + b + c\,[\text{leading order}] + s\,r\,\tfrac{g_1}{g_m},$$
 
 where $c$ is added if vector blocks start away from zero and are followed to leading order only, as on a finite sample,
-and $r$ is the asymmetry of the tasks of a finite sample (`comparison.sample`), whose pushes matter more the weaker the
+and $r$ is the asymmetry of the tasks of a finite sample (`prediction.sample`), whose pushes matter more the weaker the
 drive $g_m$ of a drop is.
 
 The constants were calibrated on random configurations and confirmed on others (`benchmarks/forecasts.py`).
@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.predicted import Prediction
 from iclflow.config import Task
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
+from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory.depth import Ladder
 from iclflow.theory.forecast import Forecast, Unfinished, forecast

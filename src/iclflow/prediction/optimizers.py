@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from iclflow.comparison.batches import fresh_draws, noisy
-from iclflow.comparison.edges import edge_warning
-from iclflow.comparison.intervals import CLOSED, NOT_SMALL, interval
-from iclflow.comparison.lag import lagging_drop, lagging_staircase, unknown_values
-from iclflow.comparison.predicted import Curve, Prediction, Times
-from iclflow.comparison.setting import Setting
 from iclflow.errors import BadInput
+from iclflow.prediction.batches import fresh_draws, noisy
+from iclflow.prediction.edges import edge_warning
+from iclflow.prediction.margins import CLOSED, NOT_SMALL, interval
+from iclflow.prediction.result import Curve, Prediction, Times
+from iclflow.prediction.setting import Setting
+from iclflow.prediction.steps import lagging_drop, lagging_staircase, unknown_values
 from iclflow.theory import merged
 from iclflow.theory.adam import adam_regime
 from iclflow.theory.decay import decayed_level, decayed_time, merged_course, merged_matrix, resting_loss, stretched_time

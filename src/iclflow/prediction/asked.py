@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from iclflow.comparison.predicted import Prediction
-from iclflow.comparison.setting import Setting
 from iclflow.config import Task, Training
 from iclflow.models import Model
+from iclflow.prediction.result import Prediction
+from iclflow.prediction.setting import Setting
 from iclflow.system.digest import digest
 
 __all__ = ["asked"]

@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.predicted import Prediction
 from iclflow.config import Task
 from iclflow.data.sequences import Sequences, over_chunks
 from iclflow.models import Model, Weights
+from iclflow.prediction.result import Prediction
 from iclflow.theory.landscape import Landscape, directions, landscape
 from iclflow.theory.merged import alignment
 from iclflow.theory.minibatches import (

@@ -241,7 +241,7 @@ def test_two_records_are_the_first_and_the_last_weights_of_all_steps(spacing):
 def test_own_sequences_settle_without_the_noise_that_vector_blocks_could_fit():
     """What vector blocks learn on half of the sequences holds on the other half only if sequences share tasks."""
     from iclflow.config import Training
-    from iclflow.training.inputs import read_inputs
+    from iclflow.results.inputs import read_inputs
     from iclflow.training.plan import Plan
 
     rng = np.random.default_rng(0)

@@ -9,8 +9,9 @@ from jaxtyping import Float
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import compare_one, crossing
-from iclflow.prediction.margins import interval, parts_of
+from iclflow.prediction.margins import interval
 from iclflow.prediction.predict import predict
+from iclflow.prediction.problem import parts_of
 from iclflow.results.run import Run
 from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape

@@ -58,7 +58,7 @@ def without_curve(settings: dict[str, Any]) -> bool:
     parts = parts_by_name(settings)
     task, model = parts["task"], parts["model"]
     if model.theory(task) is None and model.linear_twin() is None and not any(model.complaints(task)):
-        from iclflow.prediction.predict import no_theory
+        from iclflow.prediction.problem import no_theory
 
         raise NoTheory(no_theory(task, model))
     return model.theory(task) is None
@@ -85,11 +85,10 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
         "minimum": float(levels[visited[-1]]),
         "escape_rate": top_drive(d, quadratic) if model.one_by_one else escape_rate(quadratic),
     }
-    if model.theory(task) == "depth":
-        from iclflow.theory.depth import lowest_loss
-
-        settings = model.model_dump()
-        results["minimum"] = lowest_loss(task, settings["layers"], settings["looped"])
+    regime = model.theory(task)
+    lowest = None if regime is None else regime.minimum(task, model)
+    if lowest is not None:
+        results["minimum"] = lowest
     beta = training.beta if training.optimizer == "momentum" else 0.0
     rates = stable_rates(task, model, beta) if training.optimizer in ("sgd", "momentum") else None
     if rates is not None:
@@ -101,7 +100,7 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
 
         results |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
     if model.theory(task) is None:
-        from iclflow.prediction.predict import no_theory
+        from iclflow.prediction.problem import no_theory
 
         note = f"{no_theory(task, model)}; these levels are those of its linear twin"
         results |= {"reliable": False, "notes": [note]}

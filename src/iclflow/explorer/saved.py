@@ -12,7 +12,7 @@ from iclflow.comparison.comparing import compare_one
 from iclflow.errors import BadInput, IclflowError
 from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.theory_view import TheoryView, full_view, levels_only, usable
-from iclflow.prediction.predict import Prediction
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory.landscape import plateau_losses
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from iclflow.comparison.comparing import compare_one
 from iclflow.errors import BadInput
 from iclflow.figures.style import COLOURS, THEORY, axes, figure_of, log_time, plateau_lines, styled
-from iclflow.prediction.predict import Prediction
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 
 __all__ = ["loss_curve"]

@@ -19,27 +19,22 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
-from iclflow.prediction.result import Prediction
-from iclflow.system.cores import one_blas_thread
 from iclflow.theory.depth import Ladder
-from iclflow.theory.forecast import Forecast, Unfinished, forecast
-from iclflow.theory.landscape import Landscape, landscape
+from iclflow.theory.forecast import Forecast
+from iclflow.theory.landscape import Landscape
 from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
-from iclflow.theory.staircase import staircase
-from iclflow.theory.two_channels import Layout, Parts
 
 __all__ = [
     "DOUBTFUL",
     "Margin",
-    "closed_prediction",
     "depth_widths",
     "drop_margin",
+    "head_shares",
     "interval",
     "mixture_margin",
-    "parts_of",
-    "staircase_prediction",
+    "sampled",
+    "widths",
 ]
 
 FINE, COARSE = 1e-5, 1e-4
@@ -83,57 +78,6 @@ SAMPLE = "On a finite sample the vector blocks drift away from zero, which theor
 FAR_OFF = "The closed theory does not hold for initial weights of this size; train the model to see its drops."
 
 
-def parts_of(heads: Reduced) -> Parts:
-    """The initial weights as the forecast takes them; vector blocks only where some are not zero."""
-    key, query = heads.keys_and_queries
-    rows, labels, blocks = heads.value_rows, heads.key_labels, heads.label_blocks
-    if rows is None or labels is None or blocks is None or not (rows.any() or labels.any()):
-        nothing = np.zeros((len(key), 0))
-        return Parts(heads.value, key, query, nothing[:, :, None] * key[:, 0, None], key[:, :, :0], nothing)
-    basis = Layout(key.shape[1], key.shape[2], blocks.shape[-1], 1.0).label_basis
-    return Parts(heads.value, key, query, rows, labels, np.einsum("hop,mop->hm", blocks, basis[1:]))
-
-
-def staircase_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """The prediction for separate key and query: one drop per direction, each with its interval [`interval`]."""
-    parts = parts_of(model.reduced(weights, task))
-    if sum(part.size for part in parts) > LARGE:
-        return closed_prediction(task, model, weights, sample)
-    source, asymmetry = (task, 0.0) if sample is None else (sample, sample.asymmetry)
-    if asymmetry > ASYMMETRIC:
-        return without_times(model, task, sample, FEW_TASKS)
-    try:
-        with one_blas_thread():  # matrices so small that threads would only wait for each other
-            fine, coarse = (forecast(source, parts, share) for share in (FINE, COARSE))
-    except (Unfinished, np.linalg.LinAlgError):
-        return without_times(model, task, sample, LOST)
-    times = fine.drop_times
-    own = widths(fine, coarse)
-    half = own + VECTORS * fine.leading_order + (0.0 if sample is None else sampled(sample, len(times)))
-    unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
-    reasons = {
-        NOT_SMALL: abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1]),
-        VECTOR_BLOCKS: fine.leading_order and not unsettled,
-        SWAPPED: unsettled,
-        HALFWAY: fine.halfway,
-        TURNING: fine.turning,
-        SAMPLE: asymmetry > 0.01,
-        TIED: bool((own > DOUBTFUL / 5).any()),
-    }
-    return Prediction(
-        levels=fine.levels,
-        drop_times=times,
-        heads=fine.heads,
-        directions=fine.directions,
-        loss=fine.loss,
-        values=fine.values,
-        reliable=bool((half <= DOUBTFUL).all()) and not (unsettled or fine.halfway or fine.turning),
-        notes=tuple(note for note, holds in reasons.items() if holds),
-        drop_intervals=interval(times, half),
-        head_shares=shares(fine, coarse),
-    )
-
-
 def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     """Relative half-widths of the intervals; a drop that only one of the two forecasts has is in doubt."""
     count = min(len(fine.drop_times), len(coarse.drop_times))
@@ -159,7 +103,7 @@ def sampled(L: SampleLandscape, count: int) -> Float[np.ndarray, " m"]:
     return SAMPLED * L.asymmetry * np.maximum.accumulate(drive[0] / drive) if count else drive
 
 
-def shares(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
+def head_shares(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     """How much of its direction the named head holds after the drop; 0 where the two forecasts name different heads."""
     count = min(len(fine.heads), len(coarse.heads))
     same = np.zeros(len(fine.heads), dtype=bool)
@@ -207,27 +151,3 @@ def mixture_margin(task: Task) -> Margin:
     if task.icl_fraction == 0:
         return Margin(MIXTURE, (LATER_DROP,), reliable=False)
     return Margin(MIXTURE)
-
-
-def closed_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """The prediction in the limit of small weights, in closed form: quick, for sizes of any kind."""
-    heads = model.reduced(weights, task)
-    stairs = staircase(task if sample is None else sample, heads.value, *heads.keys_and_queries)
-    times = stairs.drop_times
-    if not (np.diff(times, prepend=0.0) > 0).all():
-        return without_times(model, task, sample, FAR_OFF)
-    return Prediction(
-        stairs.levels, times, stairs.heads, stairs.directions, stairs.loss, stairs.values,
-        notes=(TOO_LARGE,), drop_intervals=interval(times, np.full(len(times), CLOSED)),
-    )  # fmt: skip
-
-
-def without_times(model: Model, task: Task, sample: SampleLandscape | None, why: str) -> Prediction:
-    """The levels alone, where no times can be given."""
-    L, count = landscape(task) if sample is None else sample, model.components(task)
-    levels = np.array([L.loss(rank_optimum(L, m)) for m in range(count + 1)])
-    nothing, nobody = np.zeros(0), np.zeros(0, dtype=int)
-    unknown = lambda time: np.full(len(time), np.nan)
-    return Prediction(
-        levels, nothing, nobody, nobody, unknown, lambda time: unknown(time)[:, None], reliable=False, notes=(why,)
-    )

@@ -6,7 +6,8 @@ import numpy as np
 
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
-from iclflow.prediction.predict import Prediction, predict
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
 
 __all__ = ["expected_of", "expected_quantity"]
 

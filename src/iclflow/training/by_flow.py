@@ -43,7 +43,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, r
         return flow(
             jax.device_put(solved),
             {name: np.asarray(array, dtype=float) for name, array in trained.items()},
-            rate=plan.rate, decay=training.weight_decay, start=start, end=until, tolerance=training.tolerance,
+            rate=plan.clock.rate, decay=training.weight_decay, start=start, end=until, tolerance=training.tolerance,
             zero_loss=zero, settled=lambda value: value <= goal,
             progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
         )  # fmt: skip
@@ -51,7 +51,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, r
     outcome = leg(begin, start, end) if last == 0 else until_quiet(leg, begin, start, last, end)
     parts = [crop(trained) for trained in outcome.snapshots]
     places = even_places(len(parts), training.records)
-    left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.rate)
+    left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.clock.rate)
     detail = {
         **outcome.detail,
         "tolerance": training.tolerance,

@@ -9,13 +9,15 @@ end the slowest direction relaxes.
 import numpy as np
 from jaxtyping import Float
 
+from iclflow.config import Training
 from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.parts import empty, put_back
-from iclflow.prediction.predict import last_drop_time, predict
+from iclflow.prediction.predict import predicted
+from iclflow.prediction.problem import Problem
 from iclflow.training.plan import Plan
 
 __all__ = ["expected_end", "last_forecast"]
@@ -23,13 +25,13 @@ __all__ = ["expected_end", "last_forecast"]
 
 def expected_end(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     """Expected time of the last drop and its relaxation, in t/tau."""
-    return last_drop(plan, loss, trained) + relaxation(loss, plan.rate)
+    return last_drop(plan, loss, trained) + relaxation(loss, plan.clock.rate)
 
 
 def last_forecast(plan: Plan, weights: Weights) -> float:
     """The last drop that theory forecasts on the population, in t/tau; with decay the last of those that come."""
     try:
-        times = predict(plan.task, plan.model, weights=weights, weight_decay=plan.training.weight_decay).drop_times
+        times = predicted(Problem.of(plan.task, plan.model, plan.training, weights)).drop_times
     except BadInput as reason:
         raise BadInput(f"time: must be given, because theory has no forecast ({reason})") from None
     if len(times) == 0:
@@ -40,16 +42,17 @@ def last_forecast(plan: Plan, weights: Weights) -> float:
 def last_drop(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     if plan.label_only and plan.own is None:
         weights = put_back(loss.model, empty(loss.model, plan.task), trained, plan.task, loss.moments.blocks)
+        problem = Problem.of(plan.task, loss.model, Training(), weights)
         try:
-            last = last_drop_time(plan.task, loss.model, weights)
-        except BadInput:  # outside the range of theory, such as a covariance without full rank
-            last = None
-        if last is not None:
-            return float(last)
+            times = problem.regime.closed(problem).drop_times
+        except BadInput:  # no theory, or outside its range, such as a covariance without full rank
+            times = np.array([])
+        if len(times):
+            return float(max(times))
     size = max(typical_size(trained), 1e-12)
     algebraic = loss.model.one_by_one
     forces = plateau_forces(loss, plan.label_only)
-    return float(sum(plan.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
+    return float(sum(plan.clock.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
 
 
 def typical_size(trained: Weights) -> float:

@@ -29,7 +29,7 @@ from iclflow.figures.style import (
     theory_key,
 )
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
-from iclflow.prediction.predict import Prediction
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory import directions
 from iclflow.theory.decay import decayed_strength

@@ -26,7 +26,7 @@ def equation(task: icl.Task, model: icl.Model, **settings: Any) -> tuple[Field, 
     blocks = plan.blocks(weights)
     loss, trained = plan.loss(0, weights, blocks, lambda *words: None), plan.trained_part(weights, blocks)
     with jax.enable_x64(True):
-        field = field_of(jax.tree.map(jnp.asarray, loss), trained, plan.rate, 0.0)
+        field = field_of(jax.tree.map(jnp.asarray, loss), trained, plan.clock.rate, 0.0)
         return field, jnp.asarray(field.stack(trained))
 
 

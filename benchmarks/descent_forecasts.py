@@ -15,8 +15,8 @@ import numpy as np
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
-from iclflow.comparison.edges import stable_rates
 from iclflow.errors import BadInput
+from iclflow.prediction.edges import stable_rates
 
 MOST_STEPS = 400_000
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from iclflow.prediction.steps import LARGE_LAG
 
 import iclflow as icl
 from iclflow.comparison.comparing import Drop, crossing, gaps
 from iclflow.comparison.gains import gains
-from iclflow.comparison.intervals import staircase_prediction
-from iclflow.comparison.lag import LARGE_LAG
-from iclflow.comparison.prediction import THEORIES
+from iclflow.prediction.regimes.staircase import Staircase
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +172,8 @@ def test_what_predict_compare_and_a_figure_of_a_run_need_is_forecast_once(monkey
     task, model = icl.Task(dim=2, context=17), icl.Separate(heads=2)
     run = icl.train(task, model, init=0.05, time=100.0)
     made = []
-    monkeypatch.setitem(THEORIES, "staircase", lambda *given: made.append(given) or staircase_prediction(*given))
+    flow = Staircase.flow
+    monkeypatch.setattr(Staircase, "flow", lambda problem: made.append(problem) or flow(problem))
     first = icl.predict(task, model, weights=run.initial_weights)
     times = first.drop_times.copy()
     first.drop_times[:] = 0.0  # the caller's own

@@ -241,7 +241,7 @@ def test_two_records_are_the_first_and_the_last_weights_of_all_steps(spacing):
 def test_own_sequences_settle_without_the_noise_that_vector_blocks_could_fit():
     """What vector blocks learn on half of the sequences holds on the other half only if sequences share tasks."""
     from iclflow.config import Training
-    from iclflow.training.inputs import read_inputs
+    from iclflow.results.inputs import read_inputs
     from iclflow.training.plan import Plan
 
     rng = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def test_own_sequences_settle_without_the_noise_that_vector_blocks_could_fit():
 
 
 def test_a_covariance_without_full_rank_is_not_blamed_on_the_sample():
-    from iclflow.comparison.sample import sample_landscape
+    from iclflow.prediction.sample import sample_landscape
     from iclflow.theory.separate import rank_optimum
 
     for task, samples, words in (

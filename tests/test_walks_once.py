@@ -14,7 +14,7 @@ from iclflow.results import tensors
 
 TASK = icl.Task(dim=3, context=10)
 HALVES = 2  # of a user's own data, which say once whether vector blocks learn more than noise
-for module in ("comparison.sample", "training.inputs", "training.plan"):  # loaded before anything in them is counted
+for module in ("prediction.sample", "results.inputs", "training.plan"):  # loaded before anything in them is counted
     import_module(f"iclflow.{module}")
 
 

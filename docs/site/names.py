@@ -11,7 +11,7 @@ from pages import DOCS, ROOT
 PACKAGE = ROOT / "src" / "iclflow"
 WHOLE = ("errors", "units", "config", "data", "models", "figures", "theory")  # rooms of which every module is shown
 RETURNED = (  # modules of other rooms, whose classes the verbs return
-    "comparison.predicted", "comparison.comparing", "comparison.levels", "comparison.overlay",
+    "prediction.result", "comparison.comparing", "comparison.levels", "comparison.overlay",
     "comparison.distribution", "probing.result", "sweeps.results", "paper", "paper.outcomes", "results.run",
 )  # fmt: skip
 Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign

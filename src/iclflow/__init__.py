@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iclflow import figures, theory
     from iclflow.comparison.compare import compare
-    from iclflow.comparison.prediction import predict
     from iclflow.config import Task, Training
     from iclflow.data.sequences import sample
     from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
     from iclflow.models import MLP, Merged, Model, Separate
     from iclflow.paper.runner import reproduce
+    from iclflow.prediction.predict import predict
     from iclflow.probing import probe
     from iclflow.results.run import Run
     from iclflow.sweeps.load import load
@@ -52,7 +52,7 @@ __all__ = [
 ROOMS = ("figures", "theory")
 NAMES = {
     "iclflow.comparison.compare": ("compare",),
-    "iclflow.comparison.prediction": ("predict",),
+    "iclflow.prediction.predict": ("predict",),
     "iclflow.config": ("Task", "Training"),
     "iclflow.data.sequences": ("sample",),
     "iclflow.errors": ("BadInput", "DamagedStore", "IclflowError", "NoRoom"),

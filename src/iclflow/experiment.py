@@ -19,11 +19,11 @@ from iclflow.errors import BadInput
 from iclflow.models import Model, Separate
 from iclflow.models.base import KNOWN, Unknown, model_named, shape_complaints
 
-__all__ = ["Experiment", "parts_by_name"]
+__all__ = ["Experiment", "Setup", "parts_by_name"]
 
 
-class Experiment(Record):
-    """A task, a model and a training that go together; `data` names a user's own sequences."""
+class Setup(Record):
+    """A task, a model and a training that go together, for however long; `data` names a user's own sequences."""
 
     task: Task
     model: SerializeAsAny[Model]
@@ -32,9 +32,14 @@ class Experiment(Record):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        for complaint in (*model_complaints(self), *engine_complaints(self.training, self.data)):
+        for complaint in self.complaints():
             raise ValueError(complaint)
         return self
+
+    def complaints(self) -> Iterator[str]:
+        """What contradicts itself, each in one line."""
+        yield from model_complaints(self)
+        yield from engine_complaints(self.training, self.data)
 
     @property
     def population(self) -> bool:
@@ -61,7 +66,7 @@ class Experiment(Record):
         return flat
 
     @classmethod
-    def from_flat(cls, settings: dict[str, Any], model: type[Model] | None = None) -> "Experiment":
+    def from_flat(cls, settings: dict[str, Any], model: type[Model] | None = None) -> Self:
         """The inverse of `flat`; also takes only some of the names, the rest at their defaults.
 
         Args:
@@ -71,7 +76,7 @@ class Experiment(Record):
         return cls(**parts_by_name(settings, model))
 
     @classmethod
-    def from_file(cls, settings: dict[str, Any], model: type[Model] | None = None) -> "Experiment":
+    def from_file(cls, settings: dict[str, Any], model: type[Model] | None = None) -> Self:
         """As `from_flat`, but a model whose class is not known here is kept as `Unknown`: opening imports nothing."""
         kind = str(settings.get("model"))
         if model is not None or ":" not in kind or kind in KNOWN:
@@ -80,6 +85,15 @@ class Experiment(Record):
         own = {name: value for name, value in settings.items() if name not in others}
         rest = cls.from_flat({name: value for name, value in settings.items() if name in others - {"model"}})
         return rest.replace(model=Unknown(name=kind, settings=own))
+
+
+class Experiment(Setup):
+    """A setup that says all that is needed to carry it out."""
+
+    def complaints(self) -> Iterator[str]:
+        """Also what is missing: a length, a rate, or sequences to draw."""
+        yield from super().complaints()
+        yield from length_complaints(self)
 
 
 def parts_by_name(settings: dict[str, Any], model: type[Model] | None = None) -> dict[str, Any]:
@@ -102,7 +116,7 @@ def parts_by_name(settings: dict[str, Any], model: type[Model] | None = None) ->
     return {"task": task, "model": record(**parts[record]), "training": training, "data": data}
 
 
-def model_complaints(experiment: Experiment) -> Iterator[str]:
+def model_complaints(experiment: Setup) -> Iterator[str]:
     """What a model cannot be asked for, each in one line."""
     task, model, training = experiment.task, experiment.model, experiment.training
     if isinstance(model, Unknown):
@@ -119,20 +133,10 @@ def model_complaints(experiment: Experiment) -> Iterator[str]:
         yield "engine: 'gram' needs sequences with tasks of their own and the loss of the full context; use 'tokens'"
     if not model.linear and not grams and training.time is not None:
         yield f"time: belongs to the flow, which needs moments; {model.describe()} takes steps"
-    if experiment.population and (engine == "tokens" or not (model.linear or grams)) and training.batch is None:
-        yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
-    if experiment.population and task.prefix_loss and task.icl_fraction == 0:
-        yield "samples: must be given for prefix_loss with icl_fraction 0, where context labels are random targets"
     if training.init_law not in model.laws:
         yield f"init_law: {training.init_law!r} must be one of {', '.join(model.laws)} for model {model.kind!r}"
     if training.optimizer == "muon" and all(len(shape) < 2 for shape in model.shapes(task).values()):
         yield f"optimizer: 'muon' needs matrices, which model {model.kind!r} does not have"
-    if model.linear_twin() is None:
-        forecast = model.theory(task) is not None and not training.descends  # the flow then knows when to end
-        if training.time is None and training.steps is None and not forecast:
-            yield f"steps: must be given for model {model.kind!r}, of which no theory says when it has settled"
-        if training.time is None and training.lr is None and not forecast and training.optimizer in ("sgd", "momentum"):
-            yield f"lr: must be given for model {model.kind!r}, whose stable step is not known"
 
 
 def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
@@ -149,15 +153,10 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield "lr: belongs to descent; the flow has none"
     if (engine == "flow" or training.time is not None) and training.optimizer != "sgd":
         yield f"optimizer: {training.optimizer!r} must be 'sgd' with the flow"
-    descends = training.descends or training.batch is not None or engine in ("moments", "tokens")
-    if training.weight_decay > 0 and training.steps is None and descends:
-        yield "steps: must be given with weight_decay (or time for the flow), whose end no lowest loss marks"
     if training.optimizer.startswith(GIVEN) and training.lr is not None:
         yield "lr: belongs to the optimiser that was given, which brings its own"
     if training.optimizer.startswith(GIVEN) and training.weight_decay > 0:
         yield "weight_decay: belongs to the optimiser that was given; use optax.add_decayed_weights"
-    if training.optimizer.startswith(GIVEN) and training.steps is None:
-        yield "steps: must be given with an optimiser of your own"
     if training.beta != Training.model_fields["beta"].default and training.optimizer == "sgd":
         yield "beta: belongs to momentum, adam and muon; sgd has none"
     if (engine == "flow" or training.time is not None) and training.dtype == "float32":
@@ -170,3 +169,26 @@ def engine_complaints(training: Training, data: str | None) -> Iterator[str]:
         yield "samples: come from the data file; do not give both"
     if data is not None and training.test_samples > 0:
         yield "test_samples: come from the data file; do not give both"
+
+
+def length_complaints(experiment: Experiment) -> Iterator[str]:
+    """What a training needs beyond a forecast of it."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    grams, engine = experiment.on_grams, training.engine
+    if isinstance(model, Unknown):
+        return
+    if experiment.population and (engine == "tokens" or not (model.linear or grams)) and training.batch is None:
+        yield "batch: fresh samples for the tokens engine need a batch size; or give samples"
+    if experiment.population and task.prefix_loss and task.icl_fraction == 0:
+        yield "samples: must be given for prefix_loss with icl_fraction 0, where context labels are random targets"
+    if model.linear_twin() is None:
+        forecast = model.theory(task) is not None and not training.descends  # the flow then knows when to end
+        if training.time is None and training.steps is None and not forecast:
+            yield f"steps: must be given for model {model.kind!r}, of which no theory says when it has settled"
+        if training.time is None and training.lr is None and not forecast and training.optimizer in ("sgd", "momentum"):
+            yield f"lr: must be given for model {model.kind!r}, whose stable step is not known"
+    descends = training.descends or training.batch is not None or engine in ("moments", "tokens")
+    if training.weight_decay > 0 and training.steps is None and descends:
+        yield "steps: must be given with weight_decay (or time for the flow), whose end no lowest loss marks"
+    if training.optimizer.startswith(GIVEN) and training.steps is None:
+        yield "steps: must be given with an optimiser of your own"

@@ -20,11 +20,20 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.config import Task
+from iclflow.config import Task, Training
 from iclflow.errors import BadInput
 from iclflow.models import Model
 
-__all__ = ["Converted", "clock_rate", "convert", "descent_lag", "to_paper_weights", "weight_factor"]
+__all__ = [
+    "Clock",
+    "Converted",
+    "clock_of",
+    "clock_rate",
+    "convert",
+    "descent_lag",
+    "to_paper_weights",
+    "weight_factor",
+]
 
 NORMALISERS = ("context", "tokens", "none")
 
@@ -46,6 +55,34 @@ def clock_rate(task: Task, model: Model) -> float:
     (2.0, 62.0)
     """
     return 2 * native_factor(task, model, 2) / task.out_dim
+
+
+class Clock(NamedTuple):
+    """How long a step takes: in t/tau for descent and momentum; other rules share no clock and count lr x step."""
+
+    rate: float  # t/tau that passes in one step of unit learning rate, without momentum
+    beta: float  # momentum, which makes a step 1/(1 - beta) longer
+    shared: bool  # whether the rule is on the clock of the flow
+
+    def flow_time(self, lr: float) -> float:
+        """t/tau that one step takes the flow."""
+        return self.rate * lr / (1 - self.beta)
+
+    def time(self, lr: float) -> float:
+        """How far one step moves the coordinate `time` of a run."""
+        return self.flow_time(lr) if self.shared else lr
+
+
+def clock_of(task: Task, model: Model, training: Training) -> Clock:
+    """The clock of the rule of a training [`clock`].
+
+    >>> from iclflow import Merged, Task, Training
+    >>> clock_of(Task(), Merged(), Training(optimizer="momentum", beta=0.75)).time(0.25)
+    2.0
+    """
+    rule = training.optimizer
+    beta = training.beta if rule == "momentum" else 0.0
+    return Clock(clock_rate(task, model), beta, rule in ("sgd", "momentum"))
 
 
 def to_paper_weights(

@@ -26,7 +26,7 @@ def field_and_state(task, model, decay=0.0, **settings):
     weights = plan.initial(0)
     blocks = plan.blocks(weights)
     loss, trained = plan.loss(0, weights, blocks, lambda *words: None), plan.trained_part(weights, blocks)
-    field = field_of(jax.tree.map(jnp.asarray, loss), trained, plan.rate, decay)
+    field = field_of(jax.tree.map(jnp.asarray, loss), trained, plan.clock.rate, decay)
     return field, jnp.asarray(field.stack(trained))
 
 

@@ -16,8 +16,8 @@ from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.state import CHOICES, RANGES, State
 from iclflow.explorer.theory_view import theory_view
+from iclflow.results.inputs import inputs_from_flat
 from iclflow.training.cost import draw_seconds
-from iclflow.training.inputs import inputs_from_flat
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30), st.lists(st.floats(), max_size=20),

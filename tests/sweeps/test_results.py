@@ -10,7 +10,7 @@ from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.sweeps.store.protocol import open_store
 from iclflow.sweeps.workers import sharing
-from iclflow.system.lately import Lately
+from iclflow.system.lru_cache import LRUCache
 from iclflow.system.thinning import kept_places
 
 BASE = {"model": "merged", "heads": 2, "dim": 2, "context": 5, "lr": 0.1, "steps": 60}
@@ -90,7 +90,7 @@ def test_runs_that_share_data_share_the_moments(tmp_path):
 
 
 def test_what_is_kept_for_others_is_bounded():
-    kept = Lately(8, 2**29, least=1)
+    kept = LRUCache(8, 2**29, least=1)
     for number in range(20):
         kept.get(number, lambda: [np.zeros(1000)])
     assert list(kept.things) == list(range(12, 20))

@@ -8,7 +8,9 @@ from scipy.integrate import solve_ivp
 
 import commands
 import iclflow as icl
-from iclflow.theory import decay, directions, landscape
+from iclflow.theory import decay, directions, landscape, merged
+from iclflow.theory.equations import Flow, Layout
+from iclflow.theory.race import settled
 
 TASK = icl.Task(dim=3, context=20)
 
@@ -70,7 +72,8 @@ def test_merged_attention_rests_where_its_equations_do(rate, outputs):
     start[0] = 0.1
     end = solve_ivp(velocity, (0, 3e4), start, method="LSODA", rtol=1e-10, atol=1e-13).y[:, -1]
     found = end[0] * end[1:].reshape(dim, dim) / root
-    np.testing.assert_allclose(decay.merged_matrix(L, rate), found, atol=1e-5)
+    modes = merged.modes(L, rate)
+    assert modes.loss(modes.rest()) == pytest.approx(L.loss(found), abs=1e-6)
 
 
 def test_conserved_differences_decay_at_twice_the_rate():
@@ -151,8 +154,10 @@ def test_resting_loss_is_that_of_the_scalar_rule():
     L, d, rate = landscape(TASK), directions(TASK), 0.004
     model = icl.Separate(heads=3)
     heads = model.reduced(model.balanced(d.matrix(d.strength), TASK), TASK)
-    rest = decay.resting_loss(L, heads.value, *heads.keys_and_queries, rate)
-    assert rest == pytest.approx(decay.decayed_level(d, np.ones(3, dtype=bool), rate), rel=1e-5)
+    key, query = heads.keys_and_queries
+    layout = Layout(1, 3, 0, 1.0)
+    rows = settled(Flow(L, layout, decay=rate), np.column_stack([heads.value, key[:, 0], query[:, 0]]))
+    assert L.loss(layout.matrix(rows)) == pytest.approx(decay.decayed_level(d, np.ones(3, dtype=bool), rate), rel=1e-5)
 
 
 def test_inside_a_head_of_rank_two_a_component_comes_beyond_the_threshold(quiet):

@@ -9,6 +9,7 @@ from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.theory import merged
 from iclflow.theory.landscape import landscape
+from iclflow.theory.separate import SampleLandscape
 
 TASK = Task(dim=4, context=31, basis="identity")
 LAM, N = np.array([0.4, 0.3, 0.2, 0.1]), 31
@@ -200,12 +201,12 @@ def test_bad_times_and_starts_are_refused():
         merged.escape_time(L, 0.0)
 
 
-def test_the_matrix_course_is_the_course_where_both_apply():
-    """[`merged-sample`] A population landscape needs no basis to be found: both roads give one curve."""
+@pytest.mark.parametrize("decay", [0.0, 0.02])
+def test_modes_of_a_sample_are_those_of_the_population_where_both_apply(decay):
+    """[`merged-sample`] A population landscape needs no basis to be found: both roads give one drop."""
     L = landscape(Task(dim=3, context=9, label_noise=0.2))
-    time = np.linspace(0, 120, 60)
-    diagonal = merged.course(L, 1e-6, time)
-    general = merged.matrix_course(L, 1e-6, merged.lowest_loss(L), time)
-    assert np.abs(diagonal.loss - general.loss).max() < 1e-7
-    assert np.abs(diagonal.value - general.value).max() < 1e-6
-    assert abs(general.half_time / merged.half_time(L, 1e-6) - 1) < 1e-6
+    form = np.einsum("ab,cd->acbd", L.context, L.query)
+    general, diagonal = merged.modes(SampleLandscape(L.cross, form, L.base), decay), merged.modes(L, decay)
+    assert general.loss(general.rest()) == pytest.approx(diagonal.loss(diagonal.rest()), rel=1e-12)
+    times = [merged.half_time(one, 1e-6, decay) for one in (L, SampleLandscape(L.cross, form, L.base))]
+    assert times[0] == pytest.approx(times[1], rel=1e-6)

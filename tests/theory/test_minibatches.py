@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from iclflow.comparison.batches import grown_heads
 
 import commands
 import iclflow as icl
-from iclflow.comparison.batches import grown_heads
 from iclflow.theory import directions, landscape, minibatches
 from iclflow.theory.separate import rank_optimum
 

@@ -99,11 +99,11 @@ def test_the_lag_of_a_head_that_is_not_yet_along_its_direction(beta, shrink, qui
     steps = int(1.6 * flow / pace) + 200
     run = icl.train(task, model, **settings, lr=lr, steps=steps, weight_decay=shrink / lr, records=2, **rule)
     slow = icl.train(task, model, **settings, time=steps * pace, weight_decay=2 * shrink / pace, records=2)
-    heads = model.reduced(run.initial_weights, task)
-    key, query = (array[0, 0] @ d.left for array in heads.keys_and_queries)
     middle = d.base - d.saved[0] / 2
     times = [np.interp(-middle, -one.loss.values, one.time.values) for one in (run, slow)]
-    lag = momentum.head_lag(float(heads.value[0]), key, query, 0, d.drive, d.curvature, 2 * lr, beta, shrink)
+    given = {"weights": run.initial_weights, "weight_decay": shrink / lr}
+    stepped = icl.predict(task, model, lr=lr, **given, **rule).drop_times[0]
+    lag = stepped - icl.predict(task, model, weights=run.initial_weights, weight_decay=2 * shrink / pace).drop_times[0]
     assert lag == pytest.approx(times[0] - times[1], rel=0.03, abs=0.1)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
-from iclflow.comparison.sample import sample_landscape
 from iclflow.models import equivalence
+from iclflow.prediction.sample import sample_landscape
 from iclflow.results.run import Run
 
 __all__ = ["share_without_vectors"]

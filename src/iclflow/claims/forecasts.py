@@ -9,11 +9,13 @@ from jaxtyping import Float
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import compare_one, crossing
-from iclflow.comparison.intervals import interval, parts_of
-from iclflow.comparison.prediction import predict
+from iclflow.prediction.margins import interval
+from iclflow.prediction.predict import predict
+from iclflow.prediction.problem import parts_of
 from iclflow.results.run import Run
 from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape
+from iclflow.theory.race import Accuracy
 from iclflow.theory.staircase import staircase
 
 __all__: list[str] = []
@@ -138,7 +140,8 @@ def heads_that_end_swapped(sabotage: bool = False, offset: int = 0) -> float:
         level = prediction.levels[-1]
         if sabotage:  # leading order, which leaves out what makes a head settle
             parts = parts_of(model.reduced(run.initial_weights, task))
-            level = forecast(landscape(task), parts).levels[-1]
+            [found] = forecast(landscape(task), [parts], [Accuracy()])
+            level = level if found is None else found.levels[-1]
         wrong += bool(abs(run.loss.values[-1] - level) > 1e-3 * prediction.levels[0])
     return float(wrong)
 

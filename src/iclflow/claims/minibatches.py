@@ -6,9 +6,9 @@ import numpy as np
 
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
-from iclflow.comparison.batches import fresh_draws, grown_heads, sample_draws
 from iclflow.comparison.comparing import crossing
-from iclflow.comparison.sample import sample_landscape, sequences_of
+from iclflow.prediction.batches import GROWTH, balanced_heads, fresh_draws
+from iclflow.prediction.sample import sample_draws, sample_landscape, sequences_of
 from iclflow.theory import directions, landscape
 from iclflow.theory.minibatches import merged_growth, noise_at
 from iclflow.theory.separate import rank_optimum
@@ -36,7 +36,7 @@ def noisy_growth(sabotage: bool = False, offset: int = 0) -> float:
     step = clock_rate(task, model) * lr
     size = lambda weights: float(np.log(np.abs(weights["value"]).max()))
     grown = [size(run.final_weights) - size(run.initial_weights) for run in map(runs.select, runs.seeds)]
-    rate = merged_growth(fresh_draws(task, "drop"), landscape(task).cross, batch // 4 if sabotage else batch, step).rate
+    rate = merged_growth(fresh_draws(task, GROWTH), landscape(task).cross, batch // 4 if sabotage else batch, step).rate
     return abs(rate / (float(np.mean(grown)) / (steps * step)) - 1)
 
 
@@ -61,7 +61,7 @@ def noisy_floor(sabotage: bool = False, offset: int = 0) -> float:
             A = rank_optimum(L, task.dim)
             run = icl.train(task, model, seed=seed, weights=model.balanced(A, task), steps=40 * epoch, **settings)
             seen += float(run.loss.values[5 * epoch : 40 * epoch].mean()) - L.loss(A)
-            noise = noise_at(sample_draws(sequences_of(run), tokens=False), grown_heads(model, task, A), True)
+            noise = noise_at(sample_draws(sequences_of(run), tokens=False), balanced_heads(model, task, A), True)
             assert noise is not None
             step = clock_rate(task, model) * lr
             expected += noise.floor(2 * batch if sabotage else batch, step, time=20 * epoch * step, epoch=epoch)

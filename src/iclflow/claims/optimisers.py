@@ -10,8 +10,8 @@ from jaxtyping import Float
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import crossing
-from iclflow.comparison.edges import stable_rates
 from iclflow.comparison.gains import gains
+from iclflow.prediction.edges import stable_rates
 from iclflow.results.run import Run
 from iclflow.theory import directions, landscape, plateau_losses
 from iclflow.theory.decay import FOLD, decayed_strength

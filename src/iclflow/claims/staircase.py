@@ -10,10 +10,10 @@ from scipy.integrate import quad
 import iclflow as icl
 from iclflow.claims.registry import claim, shifted
 from iclflow.comparison.comparing import Comparison, compare_one, crossing, gaps, observed_drops, observed_plateaus
-from iclflow.comparison.prediction import predict
-from iclflow.comparison.sample import sample_landscape
 from iclflow.data.sequences import TRAIN, Law, Sample, as_array
 from iclflow.models import Model
+from iclflow.prediction.predict import predict
+from iclflow.prediction.sample import sample_landscape
 from iclflow.results.run import Run
 from iclflow.theory import directions, plateau_losses
 from iclflow.theory.algorithm import identify, plateau_matrix

@@ -124,7 +124,7 @@ class LastLabelMLP(MLP):
     def linear_twin(self) -> None:
         return None
 
-    def theory(self, task: Task) -> str | None:
+    def theory(self, task: Task) -> None:
         return None
 
 

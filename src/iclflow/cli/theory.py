@@ -58,7 +58,7 @@ def without_curve(settings: dict[str, Any]) -> bool:
     parts = parts_by_name(settings)
     task, model = parts["task"], parts["model"]
     if model.theory(task) is None and model.linear_twin() is None and not any(model.complaints(task)):
-        from iclflow.comparison.prediction import no_theory
+        from iclflow.prediction.problem import no_theory
 
         raise NoTheory(no_theory(task, model))
     return model.theory(task) is None
@@ -66,7 +66,7 @@ def without_curve(settings: dict[str, Any]) -> bool:
 
 def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) -> dict[str, Any]:
     """The predictions as plain numbers, under the names of the JSON object."""
-    from iclflow.comparison.edges import edge_warning, stable_rates
+    from iclflow.prediction.edges import edge_warning, stable_rates
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
@@ -85,11 +85,10 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
         "minimum": float(levels[visited[-1]]),
         "escape_rate": top_drive(d, quadratic) if model.one_by_one else escape_rate(quadratic),
     }
-    if model.theory(task) == "depth":
-        from iclflow.theory.depth import lowest_loss
-
-        settings = model.model_dump()
-        results["minimum"] = lowest_loss(task, settings["layers"], settings["looped"])
+    regime = model.theory(task)
+    lowest = None if regime is None else regime.minimum(task, model)
+    if lowest is not None:
+        results["minimum"] = lowest
     beta = training.beta if training.optimizer == "momentum" else 0.0
     rates = stable_rates(task, model, beta) if training.optimizer in ("sgd", "momentum") else None
     if rates is not None:
@@ -101,12 +100,12 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
 
         results |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
     if model.theory(task) is None:
-        from iclflow.comparison.prediction import no_theory
+        from iclflow.prediction.problem import no_theory
 
         note = f"{no_theory(task, model)}; these levels are those of its linear twin"
         results |= {"reliable": False, "notes": [note]}
     elif with_init:
-        from iclflow.comparison.prediction import predict
+        from iclflow.prediction.predict import predict
 
         predicted = predict(
             task, model, init=training.init, init_law=training.init_law, seed=training.seed, weight_decay=weight_decay,
@@ -253,6 +252,6 @@ def learner(head: int, direction: int, share: float | None) -> str:
     """Which head learns which component, counted from 1, and how sure that is."""
     if head < 0:
         return ""
-    from iclflow.comparison.notebook import confidence
+    from iclflow.prediction.notebook import confidence
 
     return f"   head {head} learns component {direction}{confidence(share)}"

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from iclflow.cli.flags import Flags, given
 from iclflow.cli.parameters import CONFIG, named, switch
 from iclflow.errors import BadInput
+from iclflow.results.inputs import inputs_from_flat
 from iclflow.results.writing import default_directory, refuse_existing
 from iclflow.system.progress import Report, has_bar, plain_lines
-from iclflow.training.inputs import inputs_from_flat
 
 if TYPE_CHECKING:
     import iclflow.comparison.summary

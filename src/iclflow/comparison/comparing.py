@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.batches import sample_draws
 from iclflow.comparison.gains import gains, head_shares
 from iclflow.comparison.plateaus import find_plateaus, smoothed
-from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import sample_landscape, sequences_of
+from iclflow.config.training import GIVEN
 from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Weights
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
+from iclflow.prediction.sample import sample_draws, sample_landscape, sequences_of
 from iclflow.results.run import Run
 from iclflow.system.thinning import subdivided
+from iclflow.theory.separate import SampleLandscape
 
 __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 
@@ -175,18 +177,7 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
     sample = sample_landscape(run) if source == "sample" else None
-    training, task = run.training, run.task
-    if task.tasks is not None and training.freeze_vectors:
-        task = task.replace(mirror_tasks=True)  # the same label blocks, and nothing else is trained
-    stepped = training.optimizer in ("sgd", "momentum", "muon")  # by descent, which has an lr, or by the flow
-    lr = training.lr or run.summary["runs"][0].get("lr") if stepped or training.batch is not None else None
-    cut = training.batch is not None and not run.experiment.population and run.model.theory(task) is not None
-    prediction = predict(
-        task, run.model, weights=run.initial_weights, sample=sample,
-        weight_decay=training.weight_decay, optimizer=training.optimizer, beta=training.beta, muon=training.muon, lr=lr,
-        batch=training.batch, freeze_vectors=training.freeze_vectors,
-        draws=sample_draws(sequences_of(run), run.model.normalize(task) == "tokens") if cut else None,
-    )  # fmt: skip
+    prediction = forecast_of(run, sample)
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
     curves = run.arrays("curves")
@@ -204,6 +195,17 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     return Comparison(
         run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor, blown_up
     )
+
+
+def forecast_of(run: Run, sample: SampleLandscape | None) -> Prediction:
+    """The prediction for a run of one seed, with the learning rate that it had, on these moments of its data."""
+    task, model, training = run.task, run.model, run.training
+    if not training.optimizer.startswith(GIVEN):  # one of the user's own brings its own
+        training = training.replace(lr=training.lr or run.summary["runs"][0].get("lr"))
+    cut = training.batch is not None and not run.experiment.population and model.theory(task) is not None
+    draws = sample_draws(sequences_of(run), model.normalize(task) == "tokens") if cut else None
+    training = training.replace(samples=np.inf)  # theory has its moments
+    return predict(task, model, weights=run.initial_weights, training=training, sample=sample, draws=draws)
 
 
 def before_blow_up(loss: Float[np.ndarray, " T"], zero: float) -> int:

@@ -21,7 +21,7 @@ from iclflow.experiment import Experiment
 from iclflow.results.loading import load_run
 from iclflow.results.run import Run
 from iclflow.system.arrays import as_array
-from iclflow.units import clock_rate
+from iclflow.units import clock_of
 
 __all__ = ["Curve", "described", "read_curves"]
 
@@ -119,7 +119,7 @@ def clock(settings: dict[str, Any]) -> float:
     """The time t/tau that passes in one step."""
     experiment = described(settings)
     assert experiment.training.lr is not None
-    return clock_rate(experiment.task, experiment.model) * experiment.training.lr
+    return clock_of(experiment.task, experiment.model, experiment.training).time(experiment.training.lr)
 
 
 def read_text(path: Path) -> tuple[Column, None, Column]:

@@ -5,7 +5,6 @@ Reached as `icl.theory.drop_time_distribution`.
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
@@ -14,16 +13,9 @@ from iclflow.models import Model
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import vectors_are_zero
 from iclflow.models.reduced import Reduced
-from iclflow.theory import merged
-from iclflow.theory.distribution import crossing_times, drop_times
-from iclflow.theory.landscape import landscape, plateau_losses
-from iclflow.theory.stages import DirectionStage, opening
-from iclflow.theory.staircase import staircase
 from iclflow.units import to_paper_weights
 
 __all__ = ["drop_time_distribution"]
-
-POINTS = 24  # sizes of initial weights at which the half time of merged attention is integrated
 
 
 def drop_time_distribution(
@@ -31,8 +23,7 @@ def drop_time_distribution(
 ) -> xr.DataArray:
     """Predicted drop times over many initial weights.
 
-    Heads of rank one are treated all at once, in about a millisecond a draw at D = 4; higher ranks, white tokens and
-    the few draws in which a head turns to a better direction are predicted one by one.
+    The races of all draws are followed side by side, as `predict` follows that of one.
 
     Args:
         task: the task to train on.
@@ -54,12 +45,13 @@ def drop_time_distribution(
     >>> times.dims, times.shape
     (('seed', 'drop_number'), (20, 4))
     """
-    name = model.theory(task)
-    if name not in WAYS:
-        raise BadInput(f"model: {model.describe()} has no theory of its drop times on this task")
     if seeds < 1:
         raise BadInput(f"seeds: {seeds} must be at least 1")
-    times = WAYS[name](task, drawn(task, model, init, init_law, range(seed, seed + seeds)))
+    regime = model.theory(task)
+    weights = drawn(task, model, init, init_law, range(seed, seed + seeds)) if regime is not None else None
+    times = None if regime is None or weights is None else regime.drop_times(task, weights)
+    if times is None:
+        raise BadInput(f"model: {model.describe()} has no theory of its drop times on this task")
     return xr.DataArray(
         times,
         dims=("seed", "drop_number"),
@@ -77,33 +69,3 @@ def drawn(task: Task, model: Model, init: float, law: str, seeds: range) -> Redu
         raise BadInput(f"init_law: {law!r} must leave the vector blocks at zero for the theory of drop times")
     weights = {name: np.stack([draw[name] for draw in draws]) for name in draws[0]}
     return model.reduced({name: np.asarray(to_paper_weights(task, model, w)) for name, w in weights.items()}, task)
-
-
-def staircase_times(task: Task, heads: Reduced) -> Float[np.ndarray, "S m"]:
-    """One drop per direction: all draws at once where theory can, the others one by one."""
-    K, Q = heads.keys_and_queries
-    levels = plateau_losses(task)[: K.shape[1] * K.shape[2] + 1]
-    stage = opening(task)[0]
-    if K.shape[2] > 1 or (isinstance(stage, DirectionStage) and stage.ties):
-        times, single = np.empty((len(K), len(levels) - 1)), np.arange(len(K))
-    else:
-        all_at_once = drop_times(task, heads.value, K, Q)
-        times, single = all_at_once.times, np.flatnonzero(~all_at_once.in_order)
-    for draw in single:
-        times[draw] = crossing_times(staircase(task, heads.value[draw], K[draw], Q[draw]), levels)
-    return times
-
-
-def single_times(task: Task, heads: Reduced) -> Float[np.ndarray, "S 1"]:
-    r"""One drop: its half time is a smooth function of the growing part $\alpha$ of the initial weights."""
-    L = landscape(task)
-    pairs = zip(heads.value, heads.key_query, strict=True)
-    alpha = np.log([merged.alignment(L, v, U).alpha for v, U in pairs])
-    middle, half = (alpha.max() + alpha.min()) / 2, max((alpha.max() - alpha.min()) / 2, 1e-6)
-    x = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
-    known = [merged.half_time(L, float(np.exp(middle + half * node))) for node in x]
-    curve = np.polynomial.chebyshev.Chebyshev.fit(x, known, POINTS // 2, domain=[-1, 1])
-    return np.asarray(curve((alpha - middle) / half))[:, None]
-
-
-WAYS = {"staircase": staircase_times, "drop": single_times}

@@ -17,11 +17,11 @@ from jaxtyping import Float
 
 from iclflow.comparison.comparing import Plateau
 from iclflow.comparison.plateaus import find_drops, find_plateaus
-from iclflow.comparison.sample import sample_landscape
 from iclflow.data.sequences import sample
 from iclflow.errors import NoTheory
 from iclflow.models import Model, Weights
 from iclflow.models.base import Unknown
+from iclflow.prediction.sample import sample_landscape
 from iclflow.results.run import Run
 from iclflow.system.precision import double_precision
 from iclflow.theory.landscape import landscape

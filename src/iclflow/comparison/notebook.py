@@ -1,43 +1,16 @@
-"""Predictions and comparisons in a terminal and in a notebook. Heads and components count from 1."""
+"""Comparisons in a notebook. Heads and components count from 1."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from iclflow.prediction.notebook import CLOCK, counted, remarks, theory_line
 from iclflow.system.notebook import Line, card, chart, paragraph, table
 
 if TYPE_CHECKING:
     from iclflow.comparison.comparing import Comparison
     from iclflow.comparison.levels import LevelComparison
     from iclflow.comparison.overlay import Overlay
-    from iclflow.comparison.predicted import Prediction
 
-__all__ = ["comparison_card", "levels_card", "overlay_card", "prediction_card", "prediction_text"]
-
-CLOCK = "time t/tau"
-
-
-def prediction_text(prediction: "Prediction") -> str:
-    """The levels and every drop, one line each."""
-    levels = ", ".join(f"{level:.5g}" for level in prediction.levels)
-    lines = [f"<iclflow.Prediction: levels {levels}>"]
-    for number, (time, low, high, head, direction, share) in enumerate(drops(prediction), 1):
-        who = "all heads at once" if head is None else f"head {head} learns component {direction}{confidence(share)}"
-        span = f" (95 % interval {low:.5g} to {high:.5g})" if np.isfinite(low) else ""
-        lines.append(f"  drop {number} at t/tau = {time:.5g}{span}: {who}")
-    return "\n".join([*lines, *(f"  {note}" for note in remarks(prediction))])
-
-
-def prediction_card(prediction: "Prediction") -> str:
-    """The curve, the drops and the notes."""
-    rows = [(number, *drop) for number, drop in enumerate(drops(prediction), 1)]
-    return card(
-        "Prediction from the initial weights",
-        chart([theory_line(prediction, prediction.end)], CLOCK, levels=prediction.levels),
-        table(rows, ("drop", "t/tau", "95 % from", "to", "head", "component", "share held")),
-        table([("levels", ", ".join(f"{level:.5g}" for level in prediction.levels))]),
-        *(paragraph(note) for note in remarks(prediction)),
-    )
+__all__ = ["comparison_card", "levels_card", "overlay_card"]
 
 
 def comparison_card(comparison: "Comparison") -> str:
@@ -122,41 +95,6 @@ def overlay_card(overlay: "Overlay") -> str:
         table([(d.curve, d.reference, d.largest, d.mean) for d in overlay.distances],
               ("curve", "compared with", "largest distance", "mean")),
     )  # fmt: skip
-
-
-def theory_line(prediction: "Prediction", end: float) -> Line:
-    """The predicted curve, dense where it drops."""
-    near = (prediction.drop_times[:, None] * np.linspace(0.7, 1.3, 61)).ravel()
-    time = np.union1d(np.linspace(0, end, 200), near[(near > 0) & (near < end)])
-    return Line(time, prediction.loss(time), "theory", theory=True)
-
-
-def drops(prediction: "Prediction") -> list[tuple[float, float, float, Any, Any, Any]]:
-    """Time, its interval, head and component of every drop, and the share of it that the head will hold."""
-    p = prediction
-    rows = zip(p.drop_times, p.drop_intervals, p.heads, p.directions, p.head_shares, strict=True)
-    known = lambda share: None if np.isnan(share) else float(share)
-    return [(float(t), float(i[0]), float(i[1]), counted(int(h)), counted(int(d)), known(c)) for t, i, h, d, c in rows]
-
-
-def confidence(share: float | None) -> str:
-    """How sure head and component are, in words: see `Prediction.head_shares`."""
-    if share is None:
-        return ""
-    return f" and holds {share:.0%} of it" if share > 0 else ", or another: small effects decide"
-
-
-def remarks(prediction: "Prediction") -> list[str]:
-    """What else there is to say: components that are never learned, and the notes of theory."""
-    never = ", ".join(str(d + 1) for d in prediction.never)
-    start = [f"Weight decay keeps these components from being learned: {never}."] if never else []
-    doubt = [] if prediction.reliable else ["Not reliable: the theory is outside its range."]
-    return [*start, *doubt, *prediction.notes]
-
-
-def counted(index: int | None) -> int | None:
-    """The number (from 1) of an index (from 0); `None` where no single head or component is meant."""
-    return None if index is None or index < 0 else index + 1
 
 
 def percent(value: float | None) -> str | None:

@@ -13,14 +13,16 @@ from jaxtyping import Float
 from iclflow.comparison.comparing import compare_one, gaps
 from iclflow.comparison.curves import Curve, described
 from iclflow.comparison.plateaus import find_drops, find_plateaus
-from iclflow.comparison.prediction import Prediction, predict
-from iclflow.comparison.sample import data_landscape, sample_landscape
 from iclflow.data.own import OwnData
 from iclflow.errors import BadInput
+from iclflow.experiment import Experiment
 from iclflow.models import Weights
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
+from iclflow.prediction.sample import landscape_of, sample_landscape, tasks_asymmetry
 from iclflow.results.weights import infer_model
 from iclflow.theory.landscape import plateau_losses
-from iclflow.theory.separate import rank_optimum
+from iclflow.theory.separate import SampleLandscape, rank_optimum
 
 __all__ = ["Distance", "Overlay", "lay_over"]
 
@@ -144,10 +146,17 @@ def expected(curve: Curve, weights: Weights | None, own: OwnData | None) -> Pred
         return None
     experiment = described(curve.settings)
     task, model = experiment.task, infer_model(weights, experiment.model)
-    sample = None if own is None else data_landscape(own, task, model)
+    sample = None if own is None else own_landscape(own, experiment.replace(task=task, model=model))
     if model.theory(task) is None:
         return None
     return predict(task, model, weights=weights, sample=sample, lr=experiment.training.lr)
+
+
+def own_landscape(own: OwnData, experiment: Experiment) -> SampleLandscape:
+    """The loss of a user's sequences, as theory sees it."""
+    task, model = experiment.task, experiment.model
+    pushed = tasks_asymmetry(own.training, model, task, experiment.training)
+    return landscape_of(own.training, task, model, pushed)
 
 
 def levels_of(curve: Curve, own: OwnData | None) -> Float[np.ndarray, " m"] | None:
@@ -161,7 +170,7 @@ def levels_of(curve: Curve, own: OwnData | None) -> Float[np.ndarray, " m"] | No
     if curve.run is not None and not experiment.population:
         sample = sample_landscape(curve.run)
     elif curve.run is None and own is not None:
-        sample = data_landscape(own, task, experiment.model)
+        sample = own_landscape(own, experiment)
     else:
         return plateau_losses(task)
     return np.array([sample.loss(rank_optimum(sample, m)) for m in range(task.dim + 1)])

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.sequences import Given
+from iclflow.data.spectrum import Covariances
 from iclflow.errors import BadInput
 from iclflow.system.arrays import as_array
 from iclflow.system.digest import digest
@@ -39,6 +40,14 @@ class OwnData(NamedTuple):
     def sizes(self) -> dict[str, int]:
         """The settings of the task that the data determine."""
         return {"dim": self.training.dim, "context": self.training.context, "out_dim": self.training.out_dim}
+
+    @property
+    def covariances(self) -> Covariances:
+        """Of the tokens; of the tasks nothing is assumed."""
+        dim = self.training.dim
+        token = np.cov(self.training.sequences[:, :, :dim].reshape(-1, dim).T).reshape(dim, dim)
+        values, vectors = np.linalg.eigh(token)
+        return Covariances(token, np.eye(dim), values[::-1], vectors[:, ::-1])
 
 
 def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from iclflow.comparison.gains import along, paper_reduced
-from iclflow.comparison.predicted import Prediction
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.explorer.sentence import PROBLEMS, Layers, Story
+from iclflow.prediction.result import Prediction
 from iclflow.probing import probe
 from iclflow.probing.result import Probe
 from iclflow.results.run import Run

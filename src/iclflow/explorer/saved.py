@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from iclflow.comparison.comparing import compare_one
-from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput, IclflowError
 from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
 from iclflow.explorer.theory_view import TheoryView, full_view, levels_only, usable
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory.landscape import plateau_losses
 

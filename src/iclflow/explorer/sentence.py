@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from iclflow.comparison.plateaus import find_plateaus
-from iclflow.comparison.predicted import Prediction
 from iclflow.errors import BadInput
+from iclflow.prediction.result import Prediction
 from iclflow.theory.landscape import Directions
 
 __all__ = ["PROBLEMS", "Layers", "Story", "forecast_sentence"]

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.errors import BadInput
 from iclflow.explorer.sentence import forecast_sentence
 from iclflow.explorer.state import State
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
 from iclflow.theory.landscape import plateau_losses
 
 __all__ = ["TheoryView", "full_view", "is_formula", "levels_only", "outline", "payload", "theory_view", "usable"]
@@ -79,7 +80,8 @@ def theory_view(state: State) -> TheoryView:
 def is_formula(state: State) -> bool:
     """Whether theory takes milliseconds: that of a single drop."""
     experiment = state.experiment(state.seed)
-    return experiment.model.theory(experiment.task) == "drop"
+    regime = experiment.model.theory(experiment.task)
+    return regime is not None and regime.quick
 
 
 def outline(state: State) -> TheoryView:

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iclflow.comparison.comparing import compare_one
-from iclflow.comparison.prediction import Prediction
 from iclflow.errors import BadInput
 from iclflow.figures.style import COLOURS, THEORY, axes, figure_of, log_time, plateau_lines, styled
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 
 __all__ = ["loss_curve"]

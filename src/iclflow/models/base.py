@@ -12,7 +12,7 @@ A model is a frozen record of settings with methods. Built-in models and a user'
 | optional: `reduced` | theory, the probe's table of heads, figures |
 | optional: `balanced` | the default learning rate and the end of a run |
 | optional: `aligned` and further `laws` | initial laws |
-| optional: `theory`, by name | `predict` and `compare` |
+| optional: `theory`, a class of `prediction.regimes` | `predict` and `compare` |
 
 What a model does not offer is refused by its name. Nothing here imports JAX.
 """
@@ -34,6 +34,7 @@ from iclflow.errors import BadInput
 
 if TYPE_CHECKING:
     from iclflow.models.reduced import Reduced
+    from iclflow.prediction.regimes.regime import Regime
 
 __all__ = ["KNOWN", "Model", "Unknown", "Weights", "check_order", "import_model", "model_named", "shape_complaints"]
 
@@ -222,8 +223,8 @@ class Model(Record):
         """The linear model of the same shape, which sizes learning rate and length of a run."""
         return self if self.linear and self.offers("balanced") else None
 
-    def theory(self, task: Task) -> str | None:
-        """Which theory predicts the loss curve: staircase, drop, mixture, depth, or none."""
+    def theory(self, task: Task) -> "type[Regime] | None":
+        """The regime of theory that predicts the loss curve, or none."""
         return None
 
     def enlarged(self, heads: int, dim: int) -> "Model | None":

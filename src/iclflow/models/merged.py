@@ -3,7 +3,7 @@ r"""Linear or softmax attention with one key-query matrix per head (paper, Eq. 3
 $$\text{score}_{hm} = x_m' W^{KQ}_h x_q,\qquad \Theta_o[a,b,c] = \sum_h V_h[o,a]\, W^{KQ}_h[b,c].$$
 """
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,9 @@ from iclflow.models.attention import Attention
 from iclflow.models.base import Model, Shapes, Weights, Where
 from iclflow.models.parts import empty
 from iclflow.models.reduced import Reduced, label_value
+
+if TYPE_CHECKING:
+    from iclflow.prediction.regimes.regime import Regime
 
 __all__ = ["Merged"]
 
@@ -90,12 +93,15 @@ class Merged(Attention):
         weights["value"][..., dim:, dim:] = init * np.eye(outputs) / np.sqrt(outputs)
         return weights
 
-    def theory(self, task: Task) -> str | None:
+    def theory(self, task: Task) -> "type[Regime] | None":
+        from iclflow.prediction.regimes.drop import Drop
+        from iclflow.prediction.regimes.mixture import Mixture
+
         if not self.linear:
             return None
         if task.icl_fraction == 0 and task.prefix_loss:
             return None  # context labels are targets, and random
-        return "drop" if task.icl_fraction == 1 else "mixture"
+        return Drop if task.icl_fraction == 1 else Mixture
 
     def enlarged(self, heads: int, dim: int) -> Model | None:
         return None if self.deep else self.replace(heads=heads)

@@ -7,7 +7,7 @@ The paper stacks columns of $\beta x_q'$; here and in weight files rows are stac
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -21,6 +21,9 @@ from iclflow.models.attention import compiled_for
 from iclflow.models.base import Model, Shapes, Weights
 from iclflow.models.parts import empty
 from iclflow.models.reduced import Reduced
+
+if TYPE_CHECKING:
+    from iclflow.prediction.regimes.regime import Regime
 
 __all__ = ["MLP"]
 
@@ -90,8 +93,10 @@ class MLP(Model):
         weights["second"][:] = init
         return weights
 
-    def theory(self, task: Task) -> str | None:
-        return "drop" if task.icl_fraction == 1 else None
+    def theory(self, task: Task) -> "type[Regime] | None":
+        from iclflow.prediction.regimes.drop import Drop
+
+        return Drop if task.icl_fraction == 1 else None
 
     def describe(self) -> str:
         return self.kind

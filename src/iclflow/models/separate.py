@@ -5,7 +5,7 @@ $$\text{score}_{hm} = (K_h x_m)'(Q_h x_q),\qquad
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,9 @@ from iclflow.models.attention import Attention
 from iclflow.models.base import Model, Shapes, Weights, Where
 from iclflow.models.parts import empty
 from iclflow.models.reduced import Reduced, label_value
+
+if TYPE_CHECKING:
+    from iclflow.prediction.regimes.regime import Regime
 
 __all__ = ["Separate"]
 
@@ -132,11 +135,14 @@ class Separate(Attention):
     def public_divisor(self, size: int) -> float:
         return float(np.sqrt(size))
 
-    def theory(self, task: Task) -> str | None:
+    def theory(self, task: Task) -> "type[Regime] | None":
+        from iclflow.prediction.regimes.depth import Depth
+        from iclflow.prediction.regimes.staircase import Staircase
+
         if self.deep:
             covered = self.rank == 1 and task.out_dim == 1 and task.label_noise == 0
-            return "depth" if covered else None
-        return "staircase" if self.linear and task.icl_fraction == 1 else None
+            return Depth if covered else None
+        return Staircase if self.linear and task.icl_fraction == 1 else None
 
     def enlarged(self, heads: int, dim: int) -> Model | None:
         return None if self.deep else self.replace(heads=heads, rank=1 if self.rank == 1 else dim)

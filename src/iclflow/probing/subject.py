@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from iclflow.comparison.sample import sample_landscape
 from iclflow.config import Task
 from iclflow.data.own import read_own_data
 from iclflow.data.sequences import Given
 from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.parts import check_weights
+from iclflow.prediction.sample import sample_landscape
 from iclflow.results.own_data import same_data
 from iclflow.results.run import Run
 from iclflow.results.weights import TO_PROBE, GivenWeights, checkpoint_files, read_weights, with_sizes

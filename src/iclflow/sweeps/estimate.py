@@ -13,7 +13,7 @@ from iclflow.sweeps.columns import CURVES, columns
 from iclflow.sweeps.grid import Grid
 from iclflow.training.cost import OVERHEAD, draw_seconds, held_bytes, run_seconds
 from iclflow.training.data_key import data_key
-from iclflow.units import clock_rate
+from iclflow.units import clock_of
 
 __all__ = ["Estimate", "estimate", "refuse_if_full"]
 
@@ -89,8 +89,8 @@ def settling_steps(experiment: Experiment) -> float:
     prediction = expected_of(experiment) if needs_theory(experiment) else None
     if prediction is None or len(prediction.drop_times) == 0:
         return UNKNOWN_STEPS
-    time_per_step = clock_rate(experiment.task, experiment.model) * (experiment.training.lr or 1.0)
-    steps = prediction.end / time_per_step
+    clock = clock_of(experiment.task, experiment.model, experiment.training)
+    steps = prediction.end / clock.time(experiment.training.lr or 1.0)
     return min(max(steps, 1.0), MOST_STEPS) if math.isfinite(steps) else UNKNOWN_STEPS
 
 

@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
 
 __all__ = ["expected_of", "expected_quantity"]
 

@@ -24,8 +24,8 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
-from iclflow.theory.landscape import lengths
 from iclflow.theory.equations import Layout
+from iclflow.theory.landscape import lengths
 
 __all__ = ["AllBlocks", "feature_moments"]
 
@@ -78,7 +78,7 @@ def pairings(token: Float[np.ndarray, "D D"], count: int) -> np.ndarray:
     """The moments of `count` Gaussian numbers: the sum over all ways to pair them."""
     letters = "abcdef"[:count]
     ways = {frozenset(frozenset(order[i : i + 2]) for i in range(0, count, 2)) for order in permutations(letters)}
-    terms = (",".join("".join(sorted(pair)) for pair in way) for way in ways)
+    terms = sorted(",".join(sorted("".join(sorted(pair)) for pair in way)) for way in ways)  # the same order every time
     return np.sum([np.einsum(f"{term}->{letters}", *[token] * (count // 2)) for term in terms], axis=0)
 
 

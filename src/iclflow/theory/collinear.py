@@ -1,8 +1,9 @@
 r"""Heads that have become collinear: one value $a$ and one matrix, whose entries in a basis of modes are $a\,r_d$.
 
-In a basis in which the quadratic form of the loss is diagonal, with drives $g$ and curvatures $m$ [`collinear`],
+In a basis in which the quadratic form of the loss is diagonal, with drives $g$, curvatures $m$ and weight decay
+$\gamma$, merged attention (Eq. 8) follows [`collinear`]
 
-$$\tau\dot{\ln a} = r\cdot G,\qquad \tau\dot r_d = G_d - r_d\; r\cdot G,\qquad G_d = g_d - m_d\, a^2 r_d .$$
+$$\tau\dot{\ln a} = r\cdot G - \gamma,\qquad \tau\dot r_d = G_d - r_d\; r\cdot G,\qquad G_d = g_d - m_d\, a^2 r_d .$$
 
 On the plateau $\ln a$ grows at a constant rate and $r = g/|g|$ rests, so a long plateau costs nothing. The derivative
 of the right-hand side is diagonal but for a few rows and columns, so an implicit step takes as many operations as there
@@ -35,6 +36,7 @@ class Modes(NamedTuple):
     outputs: int
     drive: Float[np.ndarray, " M"]
     curvature: Float[np.ndarray, " M"]
+    decay: float = 0.0  # of the weights, per t/tau
 
     def loss(self, states: States) -> Float[np.ndarray, "*T"]:
         """The loss of the heads."""
@@ -45,6 +47,24 @@ class Modes(NamedTuple):
     def start(self, alpha: float) -> Float[np.ndarray, " n"]:
         r"""The state with $a = \sqrt\alpha$ along the drive."""
         return np.concatenate([[np.log(checked_alpha(alpha)) / 2], self.drive / np.linalg.norm(self.drive)])
+
+    def rest(self) -> Float[np.ndarray, " n"]:
+        r"""The state at rest, $r_d = g_d/(\gamma + m_da^2)$ with $|r| = 1$ [`decay-merged`].
+
+        Where all weights decay $\ln a$ is minus infinity.
+        """
+        reach = lambda square: float(np.sum((self.drive / (self.decay + self.curvature * square)) ** 2)) - 1
+        if self.decay > 0 and reach(0.0) <= 0:
+            return np.concatenate([[-np.inf], self.drive / np.linalg.norm(self.drive)])
+        low, high = 0.0, float(np.linalg.norm(self.drive / self.curvature))  # without decay a^2 is the norm of g / m
+        if self.decay == 0:
+            low = high
+        while high - low > 1e-15 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if reach(middle) > 0 else (low, middle)
+            if middle in (low, high) and (low + high) / 2 in (low, high):
+                break
+        return np.concatenate([[np.log(high) / 2], self.drive / (self.decay + self.curvature * high)])
 
     @no_type_check
     def bent(self, states: States) -> Float[np.ndarray, "*T M"]:
@@ -58,7 +78,7 @@ class Modes(NamedTuple):
         r = states[..., 1:]
         pull = self.drive - self.bent(states) * r
         growth = total(r * pull)
-        return np.concatenate([growth, pull - r * growth], axis=-1)
+        return np.concatenate([growth - self.decay, pull - r * growth], axis=-1)
 
     @no_type_check
     def resolvent(self, states: States) -> Resolvent:

@@ -31,8 +31,8 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.theory.early_phase import EarlyPhase, early_phase
-from iclflow.theory.single_mode import Growth
 from iclflow.theory.equations import Layout
+from iclflow.theory.single_mode import Growth
 
 __all__ = ["Contexts", "Ladder", "Rung", "best_state", "best_steps", "contexts", "ladder", "lowest_loss", "white_drive"]
 

@@ -35,8 +35,8 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.theory.landscape import Landscape
-from iclflow.theory.solve import Resolvent, Solve, dense_resolvent
 from iclflow.theory.separate import SampleLandscape
+from iclflow.theory.solve import Resolvent, Solve, dense_resolvent
 
 __all__ = ["Flow", "Layout", "Parts"]
 
@@ -133,7 +133,9 @@ class Layout:
         parts = self.split(rows)
         return self.effective_keys(parts).reshape(-1, self.dim).T @ parts.query.reshape(-1, self.dim)
 
-    def turned(self, rows: Rows, left: Matrix, right: Matrix) -> Rows:
+    def turned(
+        self, rows: Rows, left: Float[np.ndarray, "D new"], right: Float[np.ndarray, "D new"]
+    ) -> Float[np.ndarray, "H turned"]:
         """The same heads in other coordinates: key and value rows times `left`, queries times `right`."""
         v, K, Q, a, b, rest = self.split(rows)
         return self.join(Parts(v, K @ left, Q @ right, a @ left, b, rest))
@@ -291,7 +293,7 @@ class Flow:
     step: float = 0.0  # h of descent, in t/tau; 0 for the flow
 
     @cached_property
-    def opening(self) -> Matrix:
+    def opening(self) -> Float[np.ndarray, "*runs D D"]:
         """The force at zero."""
         return np.sqrt(self.landscape.outputs) * self.landscape.cross
 
@@ -336,7 +338,7 @@ class Flow:
         return first - self.step / 2 * along(later, active, others)
 
     def jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
-        r"""The derivative of the velocity; with steps $J - \tfrac h2(J^2 + J'f)$, $J'f$ the derivative of $J$ along $f$."""
+        r"""The derivative of the velocity; with steps $J - \tfrac h2(J^2 + J'f)$, $J'f$ that of $J$ along $f$."""
 
         def plain(rows: Rows) -> Float[np.ndarray, "n n"]:
             if self.blocks is None:

@@ -1,8 +1,8 @@
 r"""The whole training curve of separate attention: its levels, and when which head learns what.
 
-The race of the heads (`theory.race`) gives the course of all weights, with an accuracy that can be chosen; the difference
-between two accuracies estimates the error. Drops are timed as on an observed curve: when the loss crosses the middle
-between two levels. They are therefore positive and in order, or there are none [`forecast`].
+The race of the heads (`theory.race`) gives the course of all weights, with an accuracy that can be chosen; the
+difference between two accuracies estimates the error. Drops are timed as on an observed curve: when the loss crosses
+the middle between two levels. They are therefore positive and in order, or there are none [`forecast`].
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from iclflow.config import Task
 from iclflow.theory.all_blocks import AllBlocks, feature_moments
 from iclflow.theory.equations import Flow, Layout, Parts
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape
+from iclflow.theory.race import Accuracy, Momentum, Race, Rest, run
 from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.theory.single_mode import MIDPOINT
-from iclflow.theory.race import Accuracy, Race, Rest, run
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "iterated"]
 
 HALFWAY = 0.01  # of the loss at zero: a resting place farther from every level holds a direction in part
 PARTS, ROUNDS = 64, 5  # into which the step of a crossing is divided, and how often
@@ -100,6 +100,29 @@ def forecast(
     with np.errstate(all="ignore"):
         lost = run(races)
     return [None if any(race is one for one in lost) else summarize(race, names) for race in races]
+
+
+def iterated(source: Task | Landscape | SampleLandscape, start: Parts, pace: Momentum, count: int) -> Forecast | None:
+    """Predict steps by taking them, on the same equations [`momentum-lag`].
+
+    Args:
+        source: A task, or its landscape, or the landscape of a sample.
+        start: The initial weights of all heads.
+        pace: The size of the steps, momentum and decay.
+        count: How many to take at most.
+
+    Returns:
+        The predicted training; `None` where it diverges.
+    """
+    L = landscape(source) if isinstance(source, Task) else source
+    names = directions(source) if isinstance(source, Task) else None
+    layout = Layout.of(start, L.outputs)
+    flow = Flow(L, layout, all_blocks(source, layout), pace.shrink / pace.time)
+    race = Race(flow, layout.join(start))
+    with np.errstate(all="ignore"):
+        if not race.iterate(pace, count):
+            return None
+    return summarize(race, names if names is not None and named(names) else None)
 
 
 def all_blocks(source: Task | Landscape | SampleLandscape, layout: Layout) -> AllBlocks | None:

@@ -48,7 +48,7 @@ class Landscape:
     cross: Float[np.ndarray, "*runs D D"]  # C_1
     context: Float[np.ndarray, "*runs D D"]  # B
     query: Float[np.ndarray, "*runs D D"]  # Lambda
-    base: float | Float[np.ndarray, "*runs"]  # loss of the zero predictor
+    base: Any  # of each run: loss of the zero predictor
     outputs: int = 1
 
     def loss(self, A: Float[np.ndarray, "D D"]) -> float:
@@ -114,7 +114,7 @@ class Remaining(NamedTuple):
 
 
 def spans(A: Float[np.ndarray, "D D"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Orthonormal vectors along which a matrix acts, on either side, and orthonormal vectors along which it does not."""
+    """Orthonormal vectors along which a matrix acts, on either side, and such along which it does not."""
     u, s, wt = np.linalg.svd(A)
     rank = int(np.sum(s > 1e-10 * s[0]))
     return u[:, :rank], wt[:rank].T, u[:, rank:], wt[rank:].T

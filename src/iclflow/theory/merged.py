@@ -17,13 +17,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.collinear import Modes, checked_alpha, follow
+from iclflow.theory.collinear import Modes, follow
 from iclflow.theory.landscape import Landscape
 
 __all__ = [
     "Alignment",
     "Course",
-    "MatrixCourse",
     "Quadratic",
     "alignment",
     "conserved",
@@ -36,8 +35,8 @@ __all__ = [
     "half_time",
     "is_zero_fixed_point",
     "lowest_loss",
-    "matrix_course",
     "minimiser",
+    "modes",
     "predict",
     "zero_fixed_point_rates",
 ]
@@ -330,62 +329,47 @@ def predict(L: Landscape, v: Values, U: Matrices, time: Times) -> Course:
     return course(L, alignment(L, v, U).alpha, time)
 
 
-def half_time(L: Landscape, alpha: float) -> float:
-    r"""The time at which half of the drop from $L_0$ to $L(A^\star)$ is done [`merged-half-time`].
+def modes(L: Quadratic, decay: float = 0.0) -> Modes:
+    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of a sample's form [`merged-sample`].
 
     Args:
-        L: The population loss.
-        alpha: Growing part of the initial weights.
+        L: The loss, of the population or of a sample.
+        decay: Weight decay per t/tau.
 
     Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `alpha` is not positive, or too large to start above half of the drop.
+        The modes.
     """
-    m, middle = basis(L).modes, (L.base + lowest_loss(L)) / 2
-    start = m.loss(m.start(alpha))
-    if not middle < start <= L.base:
-        raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
-    horizon = 1e6 * (abs(np.log(alpha)) + 1) / escape_rate(L)
-    return follow(m, alpha, horizon, stop=lambda y: bool(m.loss(y) <= middle)).crossing(middle)
+    if isinstance(L, Landscape):
+        return basis(L).modes._replace(decay=decay)
+    units = np.eye(L.cross.size)
+    curvature, vectors = np.linalg.eigh(L.curve(units.reshape(-1, *L.cross.shape)).reshape(units.shape))
+    return Modes(L.base, L.outputs, np.sqrt(L.outputs) * L.cross.ravel() @ vectors, curvature, decay)
 
 
-class MatrixCourse(NamedTuple):
-    """Loss and value weight along the flow, and when half of the drop to `lowest` is done."""
-
-    loss: Times
-    value: Times  # |v|, over all heads
-    half_time: float
-
-
-def matrix_course(L: Quadratic, alpha: float, lowest: float, time: Times) -> MatrixCourse:
-    r"""`course` for a loss that no basis makes diagonal, such as a sample's [`merged-sample`].
-
-    All heads are collinear after the linear phase here too, so $a$ and one matrix $U$ remain, started along $C_1$:
-    $\tau\dot a = \langle U, G\rangle$, $\tau\dot U = a\,G$. The modes are the $D^2$ eigenvectors of the
-    quadratic form.
+def half_time(L: Quadratic, alpha: float, decay: float = 0.0) -> float:
+    r"""The time at which half of the drop to where the weights rest is done [`merged-half-time`].
 
     Args:
         L: The loss, of the population or of a sample.
         alpha: Growing part of the initial weights.
-        lowest: Loss at the end of the drop.
-        time: Times t/tau.
+        decay: Weight decay per t/tau.
 
     Returns:
-        Loss and value weight at every time, and the half time.
+        The time t/tau; infinite where all weights decay.
 
     Raises:
-        BadInput: If `alpha` or `time` is not valid.
+        BadInput: If `alpha` is not positive, or too large to start above half of the drop.
     """
-    time, root = checked_time(time), np.sqrt(L.outputs)
-    units = np.eye(L.cross.size)
-    curvature, basis = np.linalg.eigh(L.curve(units.reshape(-1, *L.cross.shape)).reshape(units.shape))
-    m = Modes(L.base, L.outputs, root * L.cross.ravel() @ basis, curvature)
-    horizon = max(float(time[-1]), 4 * abs(np.log(checked_alpha(alpha))) / (root * np.linalg.norm(L.cross)))
-    path = follow(m, alpha, horizon)
-    states = path.at(time)
-    return MatrixCourse(m.loss(states), np.exp(states[:, 0]), path.crossing((L.base + lowest) / 2))
+    m = modes(L, decay)
+    lowest = float(m.loss(m.rest()))
+    start, middle = m.loss(m.start(alpha)), (L.base + lowest) / 2
+    if lowest >= L.base:
+        return np.inf
+    if not middle < start <= L.base:
+        raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
+    growth = float(np.linalg.norm(m.drive)) - decay
+    horizon = 1e6 * (abs(np.log(alpha)) + 1) / growth
+    return follow(m, alpha, horizon, stop=lambda y: bool(m.loss(y) <= middle)).crossing(middle)
 
 
 def checked_time(time: Times) -> Times:

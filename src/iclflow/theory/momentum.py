@@ -23,9 +23,8 @@ from iclflow.errors import BadInput
 from iclflow.theory.merged import Quadratic
 from iclflow.theory.single_mode import time_to_reach
 
-__all__ = ["SteppedDrop", "first_weight", "head_lag", "merged_growth", "merged_steps", "mode_lag", "mode_steps"]
+__all__ = ["SteppedDrop", "first_weight", "merged_growth", "merged_steps", "mode_lag", "mode_steps"]
 
-MOST_HEAD_STEPS = 40_000  # of a whole head; beyond them its lag is that of a single mode
 DIVERGED = 1e3  # times the loss of zero weights
 MOST_STEPS = 300_000  # that are iterated; beyond them the lag is a vanishing share of the time
 MIDDLE = 1 - np.sqrt(0.5)  # share of the strength at which half of the loss of a direction has gone
@@ -113,61 +112,6 @@ def mode_lag(drive: float, curvature: float, time: float, step: float, beta: flo
     return steps * pace - flow if np.isfinite(flow) else np.inf
 
 
-def head_lag(
-    v: float, k: Float[np.ndarray, " D"], q: Float[np.ndarray, " D"], direction: int,
-    drive: Float[np.ndarray, " D"], curvature: Float[np.ndarray, " D"],
-    step: float, beta: float = 0.0, shrink: float = 0.0,
-) -> float | None:  # fmt: skip
-    r"""The lag of the first drop from all weights of its head, iterated: `mode_lag` without its first approximation.
-
-    A head that is not yet along its direction grows along another path than a single mode that blows up at the same
-    time, and lags by another amount [`momentum-lag`].
-
-    Args:
-        v: value weight at the start.
-        k: key along the directions.
-        q: query along the directions.
-        direction: what the head learns.
-        drive: of the directions.
-        curvature: of the directions.
-        step: $h$.
-        beta: $\beta$.
-        shrink: $\delta$.
-
-    Returns:
-        The lag in $t/\tau$ behind the flow of the same head with the same decay; `None` where it takes too many steps,
-        or the drop does not come.
-    """
-    checked_step(step, beta)
-    dim, pace, aim = len(drive), step / (1 - beta), MIDDLE * drive[direction] / curvature[direction]
-    start = np.concatenate([[v], k, q])
-
-    def force(w: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        v, k, q = w[0], w[1 : dim + 1], w[dim + 1 :]
-        G = drive - curvature * (v * k * q)
-        return np.concatenate([[k @ (G * q)], v * G * q, v * G * k])
-
-    learned = lambda w: w[0] * w[1 + direction] * w[1 + dim + direction] - aim
-    reached = lambda t, w: learned(w)
-    reached.terminal = True  # type: ignore[attr-defined]
-    decay = shrink / pace
-    flow = scipy.integrate.solve_ivp(
-        lambda t, w: force(w) - decay * w, (0.0, MOST_HEAD_STEPS * pace), start, method="LSODA", events=reached,
-        rtol=1e-9, atol=1e-13,
-    )  # fmt: skip
-    if not len(flow.t_events[0]):
-        return None
-    w, u, before = start, np.zeros_like(start), learned(start)
-    for n in range(2 * MOST_HEAD_STEPS):
-        u = beta * u + step * force(w)
-        w = (1 - shrink) * w + u
-        now = learned(w)
-        if now >= 0:
-            return float((n + before / (before - now)) * pace - flow.t_events[0][0])
-        before = now
-    return None
-
-
 def merged_growth(drive: float, beta: float = 0.0, shrink: float = 0.0) -> float:
     r"""The logarithm $r$ of the growth of merged attention in one step, exactly [`momentum-merged`].
 
@@ -193,6 +137,7 @@ class SteppedDrop(NamedTuple):
     time: Float[np.ndarray, " n"]
     loss: Float[np.ndarray, " n"]
     half_time: float
+    diverged: bool = False  # the steps are too large for where it would rest
 
 
 def merged_steps(
@@ -210,7 +155,7 @@ def merged_steps(
 
     Returns:
         Its course until it rests, empty where it would take too many steps to iterate, where nothing is learned, or
-        where the steps are so large that it diverges.
+        where it diverges.
     """
     checked_step(step, beta)
     root, size = np.sqrt(L.outputs), float(np.linalg.norm(L.cross))
@@ -232,7 +177,7 @@ def merged_steps(
         curve = L.curve(A)
         losses.append(L.base - 2 * float((A * L.cross).sum()) + float((A * curve).sum()))
         if not losses[-1] < DIVERGED * L.base:
-            return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
+            return SteppedDrop(np.zeros(0), np.zeros(0), np.inf, diverged=True)
         if abs(losses[-1] - lowest) < 1e-6 * (L.base - lowest) and len(losses) > count / 2:
             break
     loss, middle = np.array(losses), (L.base + lowest) / 2

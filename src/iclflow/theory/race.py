@@ -14,8 +14,8 @@ nearly tie), grown heads stay, and plateaus and drops alternate:
 * through a drop all heads that matter follow the equations together, by implicit steps, until the grown ones have come
   to rest again and none of them can grow further. A head with less than the share $x/20$ only feels the force.
 
-As $\delta$ and $x$ vanish both become the equations themselves. What a solver calls ten thousand times is not checked at
-run time (`no_type_check`); what calls it is.
+As $\delta$ and $x$ vanish both become the equations themselves. What a solver calls ten thousand times is not checked
+at run time (`no_type_check`); what calls it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from iclflow.theory.landscape import Landscape, Remaining
 from iclflow.theory.separate import SampleLandscape
 from iclflow.theory.solve import Pace, explicit_step, head_error, rosenbrock_step
 
-__all__ = ["Accuracy", "Race", "Rest", "Unfinished", "run"]
+__all__ = ["Accuracy", "Momentum", "Race", "Rest", "Unfinished", "run"]
 
 GROWN = 20  # a head is grown when its own share is so many times x
 PASSIVE = 1 / 20  # and only feels the force when it is below so many times x
@@ -45,13 +45,17 @@ MOST_STAGES = 200
 LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
 SHORTEST = 1e-10  # of the time scale of the heads in a drop
 LOOK = 4  # steps from one look at who is at rest to the next
-CALM = 3.0  # times the share delta of drive times weight: heads that move faster are farther than it from where they settle
-TIE = 1e-2  # of what heads hold: how much of it others may hold when they leave
-NEUTRAL = 1e-3  # of the largest rate: a direction in which nothing pulls
+CALM = 3.0  # times delta times drive times weight: heads that move faster are farther than delta from rest
+TIE = 3e-3  # of what heads hold: how much of it others may hold when they leave
+MOST_KEPT = 5000  # of the steps that are iterated
+DIVERGED = 1e3  # times the first loss
+STILL = 1e-6  # of drive times weight: steps so small count as none
+NEUTRAL = 1e-4  # of the largest rate: a direction in which nothing pulls
 NEWTON = 3  # steps to rest, from heads that are close to it
 
 Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
+Held = Float[np.ndarray, "held size"]  # the rows of some heads
 Heads = Bool[np.ndarray, " H"]
 
 
@@ -67,6 +71,19 @@ class Accuracy:
     share: float = 1e-5  # x
     explicit: float = 1e-6
     implicit: float = 1e-6
+
+
+class Momentum(NamedTuple):
+    r"""Steps $u \leftarrow \beta u + h f(y)$, $y \leftarrow (1 - \delta)y + u$; descent has no $\beta$."""
+
+    step: float  # h, in t/tau
+    beta: float = 0.0
+    shrink: float = 0.0  # delta
+
+    @property
+    def time(self) -> float:
+        """t/tau of one step."""
+        return self.step / (1 - self.beta)
 
 
 @dataclass(frozen=True)
@@ -134,7 +151,7 @@ class Race:
 
     @property
     def held_from(self) -> float:
-        """The share of a direction's strength from which it counts as held; weight decay holds as little as a quarter."""
+        """The share of its strength from which a direction counts as held; weight decay leaves at least a quarter."""
         return 0.5 if self.flow.decay == 0 else 0.2
 
     @no_type_check
@@ -193,6 +210,30 @@ class Race:
                 self.turning |= bool(growth * (self.now - begun) > 1)
                 self.drop(force)
         raise Unfinished
+
+    def iterate(self, pace: Momentum, count: int) -> bool:
+        """Take steps themselves until all that can be learned is at rest; whether they did not diverge.
+
+        Where they are so large that no flow lies near them. The first drops may be over before the last one has come.
+        """
+        self.begin()
+        y, moved, keep = self.rows, np.zeros_like(self.rows), max(1, count // MOST_KEPT)
+        most = min(self.driven, len(y) * self.layout.rank)
+        for n in range(1, count + 1):
+            downhill = self.flow.downhill(y)
+            moved = pace.beta * moved + pace.step * downhill
+            before, y = y, (1 - pace.shrink) * y + moved
+            if n % keep:
+                continue
+            self.rows, self.now = y, n * pace.time
+            self.record((y - before) / pace.time, downhill)
+            if not self.records[-1][1] < DIVERGED * self.records[0][1]:
+                return False
+            still = np.abs(moved).max() < STILL * pace.time * largest_singular(self.opening) * np.abs(y).max() ** 2
+            if still and self.learned(self.records[-1][4]) >= most:
+                break
+        self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
+        return True
 
     def stage(self) -> tuple[Matrix, Float[np.ndarray, " D"], Matrix] | None:
         """The force at rest by its singular pairs, zero along what is learned; `None` if nothing is left."""
@@ -332,7 +373,6 @@ def largest_singular(matrix: Matrix) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False)[0])
 
 
-
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +421,7 @@ class Entrant:
     remaining: Remaining = field(init=False)
     stage: Race = field(init=False)  # of the heads that are left, on that landscape
     begin: Rows = field(init=False)  # all heads, in all dimensions, when it began
+    since: float = 0.0  # when the stage was entered
     growth: float = 0.0  # the largest rate at which heads that have left could have left their place
 
     def __post_init__(self) -> None:
@@ -394,7 +435,7 @@ class Entrant:
         layout = replace(race.layout, dim=remaining.left.shape[1])
         flow = replace(race.flow, landscape=remaining.landscape, layout=layout)
         rows = race.layout.turned(race.rows[~self.gone], remaining.left, remaining.right)
-        self.stage, self.begin = Race(flow, rows, race.accuracy), race.rows.copy()
+        self.stage, self.begin, self.since = Race(flow, rows, race.accuracy), race.rows.copy(), race.now
 
     @cached_property
     def outputs(self) -> float:
@@ -405,7 +446,7 @@ class Entrant:
         """The largest drive on the stage."""
         return largest_singular(self.stage.opening)
 
-    def place(self, rows: Rows) -> None:
+    def place(self, rows: Held) -> None:
         """Put rows of the stage back among all heads; what the stage does not see stays as it was."""
         left, right, free = self.remaining.left, self.remaining.right, ~self.gone
         start = self.race.layout.turned(self.begin[free], left, right)
@@ -421,20 +462,20 @@ class Entrant:
         self.race.now = float(steps.time[-1])
         self.race.records += zip(steps.time, steps.loss, steps.slope, values, whole, strict=True)
 
-    def at_rest(self, rows: Rows, calm: Heads) -> tuple[Heads, Rows] | None:
+    def at_rest(self, rows: Rows, calm: Heads) -> tuple[Heads, Held] | None:
         """Which heads have grown and rest, nothing but them holding what they hold; and where they settle."""
         self.stage.rows, drive = rows, self.drive
         resting = calm & (self.stage.shares() >= self.race.held_from)
         if not resting.any():
             return None
         flow, held = self.stage.flow, rows[resting]
-        near, growth = settle(flow, held)
+        layout, A = flow.layout, flow.layout.matrix(rows[~resting])
+        near, growth = settle(flow, held, flow.opening - flow.landscape.curve(A))
         size = np.abs(held).max(1)
         if not (np.abs(near - held).max(1) <= self.race.accuracy.rest * size).all():
             return None
         if growth > UNSTABLE * drive * size.max():
             return None
-        layout, A = flow.layout, flow.layout.matrix(rows[~resting])
         parts = layout.split(near)
         along = lambda matrix: np.abs(np.einsum("hrd,de,hre->hr", parts.key, matrix, parts.query))
         if (along(A) > TIE * along(layout.matrix(near))).any():
@@ -442,9 +483,10 @@ class Entrant:
         self.growth = max(self.growth, growth)
         return resting, settled(flow, near)
 
-    def depart(self, resting: Heads, held: Rows) -> bool:
+    def depart(self, resting: Heads, held: Held) -> bool:
         """Let heads at rest leave with what they hold; whether anything is left for the others."""
         race, stage = self.race, self.stage
+        race.turning |= bool(self.growth * (race.now - self.since) > 1)
         rows = stage.rows.copy()
         rows[resting] = held
         self.place(rows)
@@ -453,7 +495,9 @@ class Entrant:
         race.rests.append(Rest(len(race.records) - 1, race.rows.copy()))
         if learned >= stage.driven or self.gone.all():
             return False
-        if not isinstance(race.landscape, Landscape):  # where directions mix, heads at rest answer those that came later
+        if not isinstance(
+            race.landscape, Landscape
+        ):  # where directions mix, heads at rest answer those that came later
             race.rows[self.gone] = settled(race.flow, race.rows[self.gone])
         self.held = race.layout.matrix(race.rows[self.gone])
         self.enter(race.landscape.beyond(self.held / self.outputs))
@@ -471,14 +515,14 @@ class Entrant:
         race.turning |= stage.turning
 
 
-def settle(flow: Flow, rows: Rows) -> tuple[Rows, float]:
+def settle(flow: Flow, rows: Rows, force: Matrix | None = None) -> tuple[Rows, float]:
     """A step of Newton's method to where heads come to rest, and the largest rate at which they can leave it.
 
-    Along directions in which nothing pulls them back or away they stay where they are.
+    Along directions in which nothing pulls them back or away they stay where they are; `force` is what others leave.
     """
-    flow = replace(flow, step=0.0)  # steps move no place of rest
-    rate, modes = np.linalg.eigh(flow.jacobian(rows, flow.opening))
-    pull = modes.T @ flow.velocity(rows).ravel()
+    flow, force = replace(flow, step=0.0), flow.opening if force is None else force  # steps move no place of rest
+    rate, modes = np.linalg.eigh(flow.jacobian(rows, force))
+    pull = modes.T @ flow.velocity(rows, force).ravel()
     moves = np.abs(rate) > NEUTRAL * np.abs(rate).max()
     return rows - (modes[:, moves] @ (pull[moves] / rate[moves])).reshape(rows.shape), float(rate[-1])
 
@@ -526,7 +570,13 @@ def side_by_side(races: Sequence[Race]) -> list[Entrant]:
         at, there, error = explicit_step(flow.velocity, y, velocity, h[:, None, None])
         taken, following = pace.judged(h, head_error(error, y, at) / tolerance)
         some = taken[:, None, None]
-        y, velocity, now, h, since = np.where(some, at, y), np.where(some, there, velocity), now + h * taken, following, since + 1
+        y, velocity, now, h, since = (
+            np.where(some, at, y),
+            np.where(some, there, velocity),
+            now + h * taken,
+            following,
+            since + 1,
+        )
         A = layout.matrix(y)
         loss, downhill = flow.loss(y, A), velocity if plain else flow.downhill(y)
         slope = -2 * np.sum(velocity * downhill, (1, 2)) / flow.landscape.outputs
@@ -572,22 +622,24 @@ def side_by_side(races: Sequence[Race]) -> list[Entrant]:
 
 def padded(L: Landscape | SampleLandscape, dim: int) -> Landscape | SampleLandscape:
     """A landscape with directions added on which nothing happens."""
-    wide = lambda a: np.pad(a, [(0, dim - n) for n in a.shape]) if isinstance(a, np.ndarray) else a
-    return replace(L, **{name: wide(value) for name, value in vars(L).items() if isinstance(value, np.ndarray)})
+    wide = {
+        n: np.pad(a, [(0, dim - size) for size in a.shape]) for n, a in vars(L).items() if isinstance(a, np.ndarray)
+    }
+    return replace(L, **wide)  # type: ignore[arg-type]
 
 
 def abreast(landscapes: list[Landscape | SampleLandscape]) -> Landscape | SampleLandscape:
     """Landscapes side by side."""
     names = [name for name, value in vars(landscapes[0]).items() if isinstance(value, np.ndarray)]
     stacked = {name: np.stack([getattr(L, name) for L in landscapes]) for name in (*names, "base")}
-    return replace(landscapes[0], **stacked)
+    return replace(landscapes[0], **stacked)  # type: ignore[arg-type]
 
 
-def widened(rows: Rows, layout: Layout, dim: int) -> Rows:
+def widened(rows: Rows, layout: Layout, dim: int) -> Float[np.ndarray, "H wide"]:
     """Rows of `dim` dimensions in a layout of more."""
     return replace(layout, dim=dim).turned(rows, np.eye(dim, layout.dim), np.eye(dim, layout.dim))
 
 
-def narrowed(rows: Rows, layout: Layout, dim: int) -> Rows:
+def narrowed(rows: Rows, layout: Layout, dim: int) -> Float[np.ndarray, "H narrow"]:
     """The first `dim` dimensions of rows."""
     return layout.turned(rows, np.eye(layout.dim, dim), np.eye(layout.dim, dim))

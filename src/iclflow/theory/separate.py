@@ -15,7 +15,7 @@ O\,G$.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -60,7 +60,7 @@ class SampleLandscape:
 
     cross: Float[np.ndarray, "*runs D D"]
     quadratic: Float[np.ndarray, "*runs D D D D"]  # indices a, c, b, d
-    base: float | Float[np.ndarray, "*runs"]
+    base: Any  # of each run: a float
     outputs: int = 1
     asymmetry: float = 0.0  # size of the odd moments of the tasks, which push on the vector blocks; 0 where these stay
 
@@ -124,9 +124,7 @@ class SampleLandscape:
         left_over = form[np.ix_(open_, open_)] - across.T @ np.linalg.solve(form[np.ix_(~open_, ~open_)], across)
         quadratic = left_over.reshape(rest, rest, rest, rest)
         cross = left.T @ self.force(A) @ right
-        return Remaining(
-            left, right, SampleLandscape(cross, quadratic, self.loss(A), self.outputs, self.asymmetry)
-        )
+        return Remaining(left, right, SampleLandscape(cross, quadratic, self.loss(A), self.outputs, self.asymmetry))
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
@@ -518,11 +516,11 @@ def half_step(
     return np.linalg.solve(system, (cross @ Y).ravel()).reshape(D, m)
 
 
-def sample_modes(L: SampleLandscape, count: int) -> list[tuple[float, float]]:
-    """Drive and curvature of the first drops on a sample: those of the strongest force on the plateau before each.
+def sample_modes(L: Landscape | SampleLandscape, count: int) -> list[tuple[float, float]]:
+    """Drive and curvature of the first drops: those of the strongest force on the plateau before each.
 
     Args:
-        L: The landscape of the sample.
+        L: The landscape, of the population or of a sample.
         count: The number of drops.
 
     Returns:

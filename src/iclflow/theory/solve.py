@@ -1,10 +1,10 @@
-r"""Steps of differential equations $\dot y = f(y)$ and their size: an explicit method, and an implicit one where $f$ is stiff.
+r"""Steps of differential equations $\dot y = f(y)$ and their size: an explicit method, and one for stiff equations.
 
 **Explicit**: the method of Dormand and Prince, of order 5, whose embedded method of order 4 estimates the error. Many
 systems may stand side by side, each with a step of its own.
 
-**Implicit**: the Rosenbrock method Rodas5 of Di Marzo. Eight stages share one linear system, with the exact Jacobian $J$
-[`rosenbrock`]:
+**Implicit**: the Rosenbrock method Rodas5 of Di Marzo. Eight stages share one linear system, with the exact Jacobian
+$J$ [`rosenbrock`]:
 
 $$\Big(\frac{1}{h\gamma} - J\Big)u_i = f\Big(y + \sum_{j<i} a_{ij}u_j\Big) + \frac1h\sum_{j<i} c_{ij}u_j,\qquad
   y(t+h) \approx y + \sum_j a_{8j}u_j + u_8 .$$
@@ -137,7 +137,9 @@ def explicit_step(field: Callable[[State], State], y: State, velocity: State, h:
 
 @no_type_check
 def head_error(
-    error: Float[np.ndarray, "*runs H size"], before: Float[np.ndarray, "*runs H size"], after: Float[np.ndarray, "*runs H size"]
+    error: Float[np.ndarray, "*runs H size"],
+    before: Float[np.ndarray, "*runs H size"],
+    after: Float[np.ndarray, "*runs H size"],
 ) -> Float[np.ndarray, "*runs"]:
     """The largest error of a head relative to its own size; infinite where it is not a number."""
     size = np.maximum(np.abs(before).max(-1), np.abs(after).max(-1))
@@ -173,12 +175,12 @@ class Pace:
 
     @no_type_check
     def judged(self, h: Size, error: Size) -> tuple[Any, Any]:
-        """Whether steps with these errors are taken, and the size of the next ones, or with which they are tried again."""
+        """Whether steps with these errors are taken, and the size of the next ones or of the next try."""
         taken, error = error <= 1, np.maximum(error, 1e-10)
         wanted = 0.9 * error**-0.2
         growing = h / self.size * (self.error / error) ** 0.2
         eager = np.where(growing < 1, wanted * growing, wanted)
         eager = np.where(self.refused, np.minimum(eager, 1.0), eager)
         self.size, self.error = np.where(taken, h, self.size), np.where(taken, error, self.error)
-        self.refused = ~taken
+        self.refused = np.logical_not(taken)
         return taken, h * np.clip(np.where(taken, eager, wanted), 0.2, 5.0)

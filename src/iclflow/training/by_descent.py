@@ -45,7 +45,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | TokenLoss | GramLoss, trained
     trained = {name: jnp.asarray(array, dtype) for name, array in trained.items()}
     outcome = descend(
         loss, trained,
-        rule=plan.rule, lr=sizes.lr, decay=training.weight_decay, steps=sizes.steps, clock=plan.clock(sizes.lr),
+        rule=plan.rule, lr=sizes.lr, decay=training.weight_decay, steps=sizes.steps, clock=plan.clock.time(sizes.lr),
         records=training.records, spacing=training.spacing,
         first_step=first_step, optimizer_state=remembered(plan, trained),
         batches=batches, segment=longest, settled=lambda value: value <= sizes.goal,
@@ -87,8 +87,7 @@ def size_up(plan: Plan, seed: int, loss: MomentLoss | TokenLoss | GramLoss, trai
     floor = None if exact is None else plan.floor(exact)
     start = trained if exact is not None else plan.trained_part(plan.initial(seed), "label")
     end = expected_end(plan, guide, start)
-    pace = plan.clock(lr) if training.optimizer == "momentum" else plan.rate * lr
-    steps = min(int(np.ceil(3 * end / pace)), MOST_STEPS)
+    steps = min(int(np.ceil(3 * end / plan.clock.flow_time(lr))), MOST_STEPS)
     goal = -math.inf if floor is None else plan.goal(floor, zero)
     return Sizes(stable, lr, steps, zero, floor, goal, exact is not None)
 
@@ -118,7 +117,7 @@ def step_warnings(plan: Plan, sizes: Sizes) -> list[str]:
     rule = plan.training.optimizer
     if not plan.with_stable_step or not sizes.exact or rule not in ("sgd", "momentum"):
         return []
-    from iclflow.comparison.edges import edge_warning  # brings all of theory along
+    from iclflow.prediction.edges import edge_warning  # brings all of theory along
 
     beta = plan.training.beta if rule == "momentum" else 0.0
     edge = edge_warning(plan.task, plan.model, sizes.lr, beta) if plan.label_only else None

@@ -14,7 +14,7 @@ from iclflow.models import Model, Weights
 from iclflow.system.progress import Report
 from iclflow.system.thinning import even_places
 from iclflow.theory.decay import conserved_share
-from iclflow.training.horizon import expected_end, last_forecast
+from iclflow.training.horizon import cap, last_forecast
 from iclflow.training.padding import padded
 from iclflow.training.plan import Plan
 
@@ -34,24 +34,29 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, r
     solved, begin, crop = padded(moments, trained) if plan.roomy and moments else (loss, trained, dict)
     goal, last, end = -np.inf, 0.0, start + (training.time or 0.0)
     if training.time is None and floor is not None and moments is not None:
-        goal, end = plan.goal(floor, zero), 3 * expected_end(plan, moments, trained)
+        goal, end = plan.goal(floor, zero), cap(plan, moments, trained)
     elif training.time is None:
         last = last_forecast(plan, plan.initial(seed))
         end = 3 * last
+
+    def share(now: float, value: float) -> float:
+        """How much of the way has been gone, in time or, where a lowest loss is known, in loss."""
+        part = now / end if goal == -np.inf else (zero - value) / (zero - goal)
+        return float(np.clip(part, 0.0, 1.0))
 
     def leg(trained: Weights, start: float, until: float) -> Outcome:
         return flow(
             jax.device_put(solved),
             {name: np.asarray(array, dtype=float) for name, array in trained.items()},
-            rate=plan.rate, decay=training.weight_decay, start=start, end=until, tolerance=training.tolerance,
+            rate=plan.clock.rate, decay=training.weight_decay, start=start, end=until, tolerance=training.tolerance,
             zero_loss=zero, settled=lambda value: value <= goal,
-            progress=lambda now, value: report(min(now / end, 1.0), f"t/tau {now:.4g}, loss {value:.4g}"),
+            progress=lambda now, value: report(share(now, value), f"t/tau {now:.4g}, loss {value:.4g}"),
         )  # fmt: skip
 
     outcome = leg(begin, start, end) if last == 0 else until_quiet(leg, begin, start, last, end)
     parts = [crop(trained) for trained in outcome.snapshots]
     places = even_places(len(parts), training.records)
-    left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.rate)
+    left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.clock.rate)
     detail = {
         **outcome.detail,
         "tolerance": training.tolerance,

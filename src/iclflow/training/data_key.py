@@ -8,8 +8,9 @@ from iclflow.experiment import Experiment
 __all__ = ["data_key"]
 
 
-def data_key(experiment: Experiment) -> tuple[Any, ...]:
+def data_key(experiment: Experiment, engine: str | None = None) -> tuple[Any, ...]:
     """Equal for runs whose data, and all moments made of them, are the same."""
+    engine = engine or choose(experiment).engine
     task, model, training = experiment.task, experiment.model, experiment.training
     seed = None
     if experiment.data is None and not experiment.population:
@@ -18,6 +19,6 @@ def data_key(experiment: Experiment) -> tuple[Any, ...]:
     blocks = (training.freeze_vectors, training.init_law, bool(model.vectors(task)))  # which moments a model asks for
     return (
         task, experiment.data, training.samples, training.whiten, training.test_samples, seed,
-        model.normalize(task), blocks, choose(experiment).engine, training.dtype,
-        drawn if choose(experiment).engine == "gram" else None,
+        model.normalize(task), blocks, engine, training.dtype,
+        drawn if engine == "gram" else None,
     )  # fmt: skip

@@ -1,35 +1,45 @@
-r"""When a run is expected to end; runs that stop when they have settled are given three times as long.
+r"""When a run is expected to end: how many steps descent takes, and where a flow that does not settle is stopped.
 
-Where theory predicts the last drop from the initial weights it is asked. Elsewhere (shared tasks, own data) a rule of
-thumb serves: near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of
-about $1/(\sigma\epsilon)$ to escape with separate key and query and $\ln(1/\epsilon)/\sigma$ with merged ones. At the
-end the slowest direction relaxes.
+Descent asks theory for the last drop from the initial weights, where there is theory. Everything else goes by a rule of
+thumb: near a plateau with force $G$ (largest singular value $\sigma$) weights of size $\epsilon$ take a time of about
+$1/(\sigma\epsilon)$ to escape with separate key and query and $\ln(1/\epsilon)/\sigma$ with merged ones. At the end the
+slowest direction relaxes.
 """
 
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.prediction import last_drop_time, predict
+from iclflow.config import Training
 from iclflow.data.moments import AnyArray, Moments
 from iclflow.engines.minimum import balanced_part, best_matrix, pseudo_inverse, search, size_of
 from iclflow.engines.moment_loss import MomentLoss
 from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.parts import empty, put_back
+from iclflow.prediction.predict import predicted
+from iclflow.prediction.problem import Problem
 from iclflow.training.plan import Plan
 
-__all__ = ["expected_end", "last_forecast"]
+__all__ = ["cap", "expected_end", "last_forecast"]
+
+CAP = 30  # times the rule of thumb
 
 
 def expected_end(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
     """Expected time of the last drop and its relaxation, in t/tau."""
-    return last_drop(plan, loss, trained) + relaxation(loss, plan.rate)
+    last = last_drop(plan, loss, trained)
+    return (escape(plan, loss, trained) if last is None else last) + relaxation(loss, plan.clock.rate)
+
+
+def cap(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
+    """The time at which a flow is stopped that has not settled; no theory is asked, which the flow is held against."""
+    return CAP * (escape(plan, loss, trained) + relaxation(loss, plan.clock.rate))
 
 
 def last_forecast(plan: Plan, weights: Weights) -> float:
     """The last drop that theory forecasts on the population, in t/tau; with decay the last of those that come."""
     try:
-        times = predict(plan.task, plan.model, weights=weights, weight_decay=plan.training.weight_decay).drop_times
+        times = predicted(Problem.of(plan.task, plan.model, plan.training, weights)).drop_times
     except BadInput as reason:
         raise BadInput(f"time: must be given, because theory has no forecast ({reason})") from None
     if len(times) == 0:
@@ -37,19 +47,24 @@ def last_forecast(plan: Plan, weights: Weights) -> float:
     return float(times[-1])
 
 
-def last_drop(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
-    if plan.label_only and plan.own is None:
-        weights = put_back(loss.model, empty(loss.model, plan.task), trained, plan.task, loss.moments.blocks)
-        try:
-            last = last_drop_time(plan.task, loss.model, weights)
-        except BadInput:  # outside the range of theory, such as a covariance without full rank
-            last = None
-        if last is not None:
-            return float(last)
+def last_drop(plan: Plan, loss: MomentLoss, trained: Weights) -> float | None:
+    """The last drop that theory forecasts for the flow from these weights; `None` where there is none."""
+    if not plan.label_only or plan.own is not None:
+        return None
+    weights = put_back(loss.model, empty(loss.model, plan.task), trained, plan.task, loss.moments.blocks)
+    try:
+        times = predicted(Problem.of(plan.task, loss.model, Training(), weights)).drop_times
+    except BadInput:  # no theory, or outside its range, such as a covariance without full rank
+        return None
+    return float(times[-1]) if len(times) else None
+
+
+def escape(plan: Plan, loss: MomentLoss, trained: Weights) -> float:
+    """The time that weights of this size need to leave all plateaus, by the rule of thumb."""
     size = max(typical_size(trained), 1e-12)
     algebraic = loss.model.one_by_one
     forces = plateau_forces(loss, plan.label_only)
-    return float(sum(plan.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
+    return float(sum(plan.clock.rate * (1 / size if algebraic else np.log(2 + 1 / size)) / f for f in forces))
 
 
 def typical_size(trained: Weights) -> float:

@@ -18,7 +18,7 @@ from iclflow.data.population import population_moments
 from iclflow.data.sampled import sampled_moments
 from iclflow.data.sequences import TEST_ICL, TEST_IWL, TRAIN, Given, Law, Sample, Sequences, as_array
 from iclflow.data.spectrum import Covariances, covariances
-from iclflow.engines.choose import choose
+from iclflow.engines.choose import Choice, choose
 from iclflow.engines.gram_loss import GramLoss
 from iclflow.engines.minimum import fits_noise, lowest_loss
 from iclflow.engines.moment_loss import MomentLoss
@@ -28,12 +28,12 @@ from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import take, vector_mask, vectors_are_zero
-from iclflow.system.lately import Lately
+from iclflow.system.lru_cache import LRUCache
 from iclflow.system.memory import require
 from iclflow.system.progress import Report
 from iclflow.training.cost import token_bytes
 from iclflow.training.data_key import data_key
-from iclflow.units import clock_rate
+from iclflow.units import Clock, clock_of
 
 if TYPE_CHECKING:
     import optax
@@ -45,7 +45,7 @@ __all__ = ["Plan"]
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 POPULATION_GRAMS = 7  # stream drawn from `data_seed`
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
-SAMPLES = Lately(4, 2**26)  # moments of samples: the next model is often trained on the same one
+SAMPLES = LRUCache(4, 2**26)  # moments of samples: the next model is often trained on the same one
 ENOUGH = 20_000  # sequences of the user's that tell whether vector blocks learn more than noise
 
 
@@ -63,6 +63,10 @@ class Plan:
     with_stable_step: bool = True  # and what is known of the stable step
     kept: dict[Any, Any] = field(default_factory=dict)
     making: threading.Lock = field(default_factory=threading.Lock)
+    choice: Choice = field(init=False)  # of the engine
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choice", choose(self.experiment))
 
     @property
     def task(self) -> Task:
@@ -78,36 +82,30 @@ class Plan:
 
     @property
     def engine(self) -> str:
-        return choose(self.experiment).engine
+        return self.choice.engine
 
     @property
     def engine_reason(self) -> str:
-        return choose(self.experiment).why
+        return self.choice.why
 
     @property
     def flows(self) -> bool:
         """Whether the engine follows the flow instead of descending."""
-        return choose(self.experiment).flows
+        return self.choice.flows
 
     @property
     def normalize(self) -> str:
         return self.model.normalize(self.task)
 
     @property
-    def rate(self) -> float:
-        """t/tau that passes in one step of unit learning rate."""
-        return clock_rate(self.task, self.model)
+    def clock(self) -> Clock:
+        """How long a step takes."""
+        return clock_of(self.task, self.model, self.training)
 
     @property
     def rule(self) -> Rule:
         """How a gradient becomes an update."""
         return rule_of(self.training, self.optimizer)
-
-    def clock(self, lr: float) -> float:
-        """The time of one step: t/tau for descent and momentum, the learning rate for rules without a common clock."""
-        if self.training.optimizer == "sgd":
-            return self.rate * lr
-        return self.rate * lr / (1 - self.training.beta) if self.training.optimizer == "momentum" else lr
 
     # --- what the seeds share ---------------------------------------------------------------------------------------
 
@@ -118,7 +116,7 @@ class Plan:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for plans that can share what they have made of their data; a file may change under the same name."""
-        return (*data_key(self.experiment), None if self.own is None else self.own.digest)
+        return (*data_key(self.experiment, self.engine), None if self.own is None else self.own.digest)
 
     def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         """Made once where the seeds share their data, anew otherwise."""
@@ -150,13 +148,7 @@ class Plan:
     @cached_property
     def covariances(self) -> Covariances:
         """Of the task, or of the user's tokens."""
-        if self.own is None:
-            return covariances(self.task)
-        dim = self.task.dim
-        tokens = self.own.training.sequences[:, :, :dim].reshape(-1, dim)
-        token = np.cov(tokens.T).reshape(dim, dim)
-        values, vectors = np.linalg.eigh(token)
-        return Covariances(token, np.eye(dim), values[::-1], vectors[:, ::-1])
+        return covariances(self.task) if self.own is None else self.own.covariances
 
     # --- one seed's start ---------------------------------------------------------------------------------------------
 

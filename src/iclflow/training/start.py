@@ -1,25 +1,22 @@
 """From what the user gave to a finished run."""
 
-import inspect
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iclflow.config import Task, Training
-from iclflow.config.training import GIVEN
+from iclflow.config.settings import named_optimizer, showing_settings
 from iclflow.data.asymmetry import asymmetry
 from iclflow.data.own import OwnData
-from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.base import check_order
 from iclflow.results.gathering import gather
+from iclflow.results.inputs import read_inputs
 from iclflow.results.run import Run
 from iclflow.results.writing import refuse_existing
 from iclflow.system.progress import Report, progress_bar
-from iclflow.training.inputs import read_inputs
 from iclflow.training.plan import Plan
 from iclflow.training.seeds import run_seeds
 
@@ -27,20 +24,6 @@ if TYPE_CHECKING:
     import optax
 
 __all__ = ["run_experiment", "train"]
-
-
-def showing_settings(verb: Callable[..., Run]) -> Callable[..., Run]:
-    """Add every setting of `Training` to the signature and the help of a verb that takes them as keywords."""
-    fields, signature = Training.model_fields, inspect.signature(verb)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(n, keyword, default=f.default, annotation=f.annotation) for n, f in fields.items()]
-    verb.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]  # read by `inspect`
-    lines = "".join(f"        {name}: {field.description}.\n" for name, field in fields.items())
-    lines = lines.replace("adam or muon.", "adam, muon, or any `optax.GradientTransformation`.")
-    head, mark, tail = (verb.__doc__ or "").partition("\n    Returns:")
-    verb.__doc__ = head + lines + mark + tail
-    return verb
 
 
 @showing_settings
@@ -93,17 +76,6 @@ def train(
     if out is not None:
         run.save(out, overwrite)
     return run
-
-
-def named_optimizer(settings: dict[str, Any]) -> tuple[dict[str, Any], "optax.GradientTransformation | None"]:
-    """The settings with a name in place of an optax optimiser, and the optimiser itself."""
-    given = settings.get("optimizer")
-    if given is None or isinstance(given, str):
-        return settings, None
-    if not (callable(getattr(given, "init", None)) and callable(getattr(given, "update", None))):
-        raise BadInput(f"optimizer: {given!r} must be a name or an optax.GradientTransformation")
-    name = getattr(given.update, "__qualname__", "optimiser").partition(".")[0]
-    return {**settings, "optimizer": f"{GIVEN}{name}"}, given
 
 
 def run_experiment(

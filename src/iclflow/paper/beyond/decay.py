@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.gains import gains
-from iclflow.comparison.prediction import Prediction
 from iclflow.figures.style import (
     GREY,
     MODEL_COLOUR,
@@ -30,6 +29,7 @@ from iclflow.figures.style import (
     theory_key,
 )
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory import directions
 from iclflow.theory.decay import decayed_strength

@@ -23,10 +23,10 @@ from matplotlib.lines import Line2D
 
 import iclflow as icl
 from iclflow.comparison.gains import head_shares
-from iclflow.comparison.predicted import Prediction
 from iclflow.figures.style import COLOURS, GREY, THEORY, WIDTH, letters, log_time, shades, styled, theory_key
 from iclflow.paper.beyond.depth_context import crossings
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 
 __all__ = ["draw"]

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.edges import stable_rates
 from iclflow.figures.style import (
     COLOURS,
     GREY,
@@ -30,6 +29,7 @@ from iclflow.figures.style import (
 )
 from iclflow.models import Weights
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
+from iclflow.prediction.edges import stable_rates
 from iclflow.theory import directions, plateau_losses
 from iclflow.theory.edge import MODE_EDGE, mode_orbit
 from iclflow.units import clock_rate

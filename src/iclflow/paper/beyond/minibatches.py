@@ -17,14 +17,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.batches import fresh_draws, grown_heads, sample_draws
 from iclflow.comparison.comparing import crossing
-from iclflow.comparison.predicted import Prediction
-from iclflow.comparison.sample import sample_landscape, sequences_of
 from iclflow.experiment import Experiment
 from iclflow.figures.style import COLOURS, THEORY, WIDTH, few_ticks, letters, plateau_lines, styled, theory_key
 from iclflow.models import Model
 from iclflow.paper.drawn import Drawn, Gap
+from iclflow.prediction.batches import GROWTH, balanced_heads, fresh_draws
+from iclflow.prediction.result import Prediction
+from iclflow.prediction.sample import sample_draws, sample_landscape, sequences_of
 from iclflow.theory import landscape, plateau_losses
 from iclflow.theory.minibatches import merged_growth, noise_at
 from iclflow.theory.separate import rank_optimum
@@ -100,7 +100,7 @@ def growth_table(fast: bool) -> tuple[pd.DataFrame, dict[str, Experiment]]:
             many = icl.train(TASK, model, lr=lr, steps=count, seeds=seeds, records=2, **settings)
             log_size = lambda weights: float(np.log(np.abs(weights["value"]).max()))
             grown = [log_size(r.final_weights) - log_size(r.initial_weights) for r in map(many.select, many.seeds)]
-            theory = merged_growth(fresh_draws(TASK, "drop"), landscape(TASK).cross, batch, step).rate
+            theory = merged_growth(fresh_draws(TASK, GROWTH), landscape(TASK).cross, batch, step).rate
             measured = float(np.mean(grown)) / (count * step)
             rows.append({"batch": batch, "step": step, "measured": measured / size, "theory": theory / size})
             runs[f"growth, B = {batch}, step {step:g}"] = many.experiment
@@ -118,7 +118,7 @@ def floor_table(fast: bool) -> tuple[pd.DataFrame, dict[str, Experiment]]:
             A = rank_optimum(L, SMALL.dim)
             run = icl.train(SMALL, model, lr=lr, steps=40 * epoch, weights=model.balanced(A, SMALL), **settings)
             seen = float(run.loss.values[5 * epoch : 40 * epoch].mean()) - L.loss(A)
-            noise = noise_at(sample_draws(sequences_of(run), tokens=False), grown_heads(model, SMALL, A), True)
+            noise = noise_at(sample_draws(sequences_of(run), tokens=False), balanced_heads(model, SMALL, A), True)
             assert noise is not None
             step = lr * clock_rate(SMALL, model)
             expected = noise.floor(BATCH, step, time=20 * epoch * step, epoch=epoch)

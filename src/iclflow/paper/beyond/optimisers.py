@@ -18,9 +18,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.figures.style import COLOURS, THEORY, WIDTH, letters, log_time, plateau_lines, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory import plateau_losses
 from iclflow.theory.adam import EPSILON
@@ -88,11 +89,7 @@ def draw(fast: bool = False) -> Drawn:
 
 def forecast(run: Run) -> Prediction:
     """What theory predicts for the optimiser; of Adam above eps the levels only."""
-    training, momentous = run.training, run.training.optimizer in ("momentum", "muon")
-    return predict(
-        TASK, MODEL, weights=run.initial_weights, optimizer=training.optimizer, beta=training.beta, muon=training.muon,
-        lr=training.lr if momentous else None,
-    )  # fmt: skip
+    return predict(TASK, MODEL, weights=run.initial_weights, training=run.training)
 
 
 def on_the_flow(name: str) -> bool:

@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.prediction import Prediction, predict
 from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, WIDTH, apart, letters, log_time, plateau_lines, styled
 from iclflow.paper.drawn import Drawn, Gap
+from iclflow.prediction.predict import predict
+from iclflow.prediction.result import Prediction
 from iclflow.probing.result import Probe
 
 __all__ = ["draw"]

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.prediction import predict
 from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, WIDTH, letters, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, stacked
+from iclflow.prediction.predict import predict
 from iclflow.theory import directions
 
 __all__ = ["draw"]

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.comparison.prediction import predict
 from iclflow.figures.style import GREY, WIDTH, letters, styled
 from iclflow.paper.drawn import Drawn, Gap
+from iclflow.prediction.predict import predict
 from iclflow.theory import directions
 
 __all__ = ["draw"]

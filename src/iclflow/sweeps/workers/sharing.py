@@ -10,13 +10,13 @@ from iclflow.data.own import read_own_data
 from iclflow.experiment import Experiment
 from iclflow.sweeps.workers.blocks import HUGE, is_huge
 from iclflow.sweeps.workers.map_reduce import Submit, at_once, huge_moments
-from iclflow.system.lately import Lately
+from iclflow.system.lru_cache import LRUCache
 from iclflow.system.progress import Report
 from iclflow.training.plan import Plan
 
 __all__ = ["SharingPlan", "plan_of", "promised_moments"]
 
-KEPT = Lately(8, 2**29, least=1)  # what a worker keeps
+KEPT = LRUCache(8, 2**29, least=1)  # what a worker keeps
 
 
 @dataclass(frozen=True, eq=False)

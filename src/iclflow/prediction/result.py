@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ __all__ = ["Curve", "Prediction", "Times"]
 
 Times = Float[np.ndarray, " T"]
 Curve = Callable[[Times], np.ndarray]
+Method = Literal["closed", "reduced", "followed"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,10 +33,9 @@ class Prediction:
     reliable: bool = True  # False where the theory is outside its range
     notes: tuple[str, ...] = ()  # sentences that say why, or what else one should know
     drop_intervals: Float[np.ndarray, "m 2"] = field(default_factory=lambda: np.empty((0, 2)))  # 95 % of each drop time
-    head_shares: Float[np.ndarray, " m"] = field(
-        default_factory=lambda: np.empty(0)
-    )  # confidence in head and direction: see below
+    head_shares: Float[np.ndarray, " m"] = field(default_factory=lambda: np.empty(0))  # see above
     floors: Float[np.ndarray, "*levels"] = field(default_factory=lambda: np.empty(0))  # of minibatches, in the levels
+    method: Method = "closed"  # formulas; reduced: equations of theory, solved; followed: the model's own, solved
 
     def __post_init__(self) -> None:
         if len(self.drop_intervals) != len(self.drop_times):  # a theory that does not know its error
@@ -59,6 +59,22 @@ class Prediction:
         kept |= {"heads": self.heads[:n], "directions": self.directions[:n]}
         return replace(self, **{**kept, "drop_times": times, **changes})
 
+    def noted(self, *notes: str) -> "Prediction":
+        """The same with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    @property
+    def unknown_values(self) -> Callable[[Times], Float[np.ndarray, "T H"]]:
+        """Value weights that theory does not give."""
+        heads = self.values(np.zeros(1)).shape[1]
+        return lambda t: np.full((len(t), heads), np.nan)
+
+    @property
+    def levels_alone(self) -> "Prediction":
+        """The levels, where no times are known."""
+        unknown = lambda t: np.full(np.shape(t), np.nan)
+        return self.moved(np.array([]), loss=unknown, values=self.unknown_values)
+
     @property
     def end(self) -> float:
         """A time well after the last drop."""
@@ -66,12 +82,12 @@ class Prediction:
         return 1.25 * float(last) + 1.0
 
     def __repr__(self) -> str:
-        from iclflow.comparison.notebook import prediction_text
+        from iclflow.prediction.notebook import prediction_text
 
         return prediction_text(self)
 
     def _repr_html_(self) -> str:
         """The predicted curve and a table of its drops, for notebooks."""
-        from iclflow.comparison.notebook import prediction_card
+        from iclflow.prediction.notebook import prediction_card
 
         return prediction_card(self)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from iclflow.config import Task, Training
 from iclflow.data.own import OwnData, read_own_data
 from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
+from iclflow.experiment import Experiment, Setup
 from iclflow.models import Model, Separate, Weights
 from iclflow.models.base import import_model
 from iclflow.models.parts import check_weights
@@ -18,13 +18,18 @@ __all__ = ["Inputs", "inputs_from_flat", "read_inputs"]
 class Inputs(NamedTuple):
     """An experiment with the sizes of its files, and what was in them."""
 
-    experiment: Experiment
+    experiment: Any  # an `Experiment`, or the `Setup` that was asked for
     own: OwnData | None
     weights: Weights | None
 
 
 def read_inputs(
-    task: Task | None, model: Model | None, training: Training, data: Any = None, weights: Any = None
+    task: Task | None,
+    model: Model | None,
+    training: Training,
+    data: Any = None,
+    weights: Any = None,
+    record: type[Setup] = Experiment,
 ) -> Inputs:
     """Read data and weights, and fit task and model to their sizes; a contradiction is refused in one line."""
     own = None
@@ -35,7 +40,7 @@ def read_inputs(
     if weights is not None:
         model, task = fitted(weights, model, task)
     source = None if data is None else str(data) if isinstance(data, str | Path) else "array"
-    experiment = Experiment(task=task or Task(), model=model or Separate(), training=training, data=source)
+    experiment = record(task=task or Task(), model=model or Separate(), training=training, data=source)
     if weights is None:
         return Inputs(experiment, own, None)
     start = check_weights(experiment.model, experiment.task, weights.weights)
@@ -60,7 +65,7 @@ def inputs_from_flat(settings: dict[str, Any], weights: Any = None) -> Inputs:
     return read_inputs(task, record(**pick(record)), Training(**pick(Training)), data, weights)
 
 
-def refuse_idle_seeds(experiment: Experiment) -> None:
+def refuse_idle_seeds(experiment: Setup) -> None:
     training = experiment.training
     seeds, fixed = training.seeds, training.data_seed is not None
     same = training.batch is None and (experiment.data is not None or experiment.population)

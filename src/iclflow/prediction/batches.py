@@ -6,15 +6,17 @@ or fresh draws (`theory.minibatches.draw`).
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.predicted import Prediction
 from iclflow.config import Task
-from iclflow.data.sequences import Sequences, over_chunks
-from iclflow.models import Model, Weights
-from iclflow.theory.landscape import Landscape, directions, landscape
+from iclflow.config.training import GIVEN
+from iclflow.models import Model
+from iclflow.prediction.problem import Problem
+from iclflow.prediction.result import Prediction
+from iclflow.theory.landscape import directions
 from iclflow.theory.merged import alignment
 from iclflow.theory.minibatches import (
     Draws,
@@ -27,9 +29,11 @@ from iclflow.theory.minibatches import (
     merged_growth,
     noise_at,
 )
-from iclflow.theory.separate import SampleLandscape, rank_optimum
+from iclflow.theory.separate import rank_optimum
 
-__all__ = ["fresh_draws", "noisy", "sample_draws"]
+__all__ = [
+    "FORCE", "GROWTH", "Batches", "balanced_heads", "fresh_draws", "grown_drop", "spread_staircase", "with_batches",
+]  # fmt: skip
 
 GROWTH, FORCE, NOISE = 2**18, 2**16, 2**15  # sequences that growth, spread of times and floor are averaged over
 LARGE = 8  # dimension beyond which fewer are drawn
@@ -39,83 +43,53 @@ STIFF = 0.5  # step times stiffness beyond which the floor is no longer that of 
 
 
 @lru_cache(maxsize=4)
-def fresh_draws(task: Task, theory: str) -> Draws:
-    """Sequences from the law of the task, as many as the theory of growth ("drop") or of the staircase needs."""
-    count = GROWTH if theory == "drop" else FORCE
+def fresh_draws(task: Task, count: int) -> Draws:
+    """Sequences from the law of the task, fewer in high dimension."""
     return draw(task, count if task.dim <= LARGE else count // 8)
 
 
-def sample_draws(sample: Sequences, tokens: bool) -> Draws:
-    """The sequences of a sample, chunk by chunk; `tokens`: the query counts in the normaliser."""
-    dim, scale = sample.dim, 1 / (sample.context + tokens)
+class Batches(NamedTuple):
+    """What makes the noise of minibatches."""
 
-    def part(index: int) -> tuple[np.ndarray, ...]:
-        rows = np.array(sample.chunk(index))
-        label = rows[:, -1, dim:].copy()
-        rows[:, -1, dim:] = 0
-        return scale * np.matmul(rows.transpose(0, 2, 1), rows), rows[:, -1, :dim].copy(), label
-
-    sample.prepare()
-    return Draws(*(np.concatenate(parts) for parts in zip(*over_chunks(part, sample), strict=True)))
+    draws: Draws  # sequences that stand for the data
+    batch: int  # sequences per step
+    step: float  # t/tau of one step
+    epoch: int | None  # batches in an epoch of a sample; None for fresh ones
 
 
-def noisy(
-    plain: Prediction,
-    theory: str,
-    task: Task,
-    model: Model,
-    weights: Weights,
-    draws: Draws,
-    *,
-    sample: SampleLandscape | None,
-    batch: int,
-    step: float,
-    epoch: int | None,
-    frozen: bool,
-) -> Prediction:
-    """The prediction with the noise of batches of `batch` sequences and steps `step` of t/tau.
-
-    Args:
-        plain: the prediction without noise.
-        theory: its theory, "drop" or "staircase".
-        task: the task.
-        model: the model.
-        weights: the initial weights, in the paper's units.
-        draws: sequences that stand for the data.
-        sample: the moments of the sample, if there is one.
-        batch: sequences per step.
-        step: t/tau of one step.
-        epoch: batches in an epoch of a sample; `None` for fresh ones.
-        frozen: whether the vector blocks stay where they are.
-
-    Returns:
-        The prediction with other times, wider intervals and higher levels.
-    """
-    L = landscape(task) if sample is None else sample
-    slower = grown_drop if theory == "drop" else spread_staircase
-    timed = slower(plain, task, model, weights, draws, L, batch, step, epoch)
-    return floored(timed, task, model, draws, L, batch, step, epoch, frozen)
+def with_batches(changed: Prediction, problem: Problem) -> Prediction:
+    """The prediction with the noise of minibatches, as far as it is derived: other times, wider intervals, floors."""
+    training, task, count = problem.training, problem.task, problem.regime.sequences
+    if training.batch is None:
+        return changed
+    step = None if training.optimizer.startswith(GIVEN) else problem.step  # asks for lr, on which the noise depends
+    derived = training.optimizer in ("sgd", "momentum") and count and task.icl_fraction == 1 and not task.prefix_loss
+    if step is None or not derived:
+        return changed.noted("minibatches: their noise has no theory for this optimiser, model and task")
+    draws = fresh_draws(task, count) if problem.draws is None else problem.draws
+    epoch = None if problem.draws is None else len(draws.query) // training.batch
+    if problem.beta > 0 or training.weight_decay > 0:
+        changed = changed.noted("minibatches: of momentum and weight decay only the clock enters the theory of noise")
+    batches = Batches(draws, training.batch, step, epoch)
+    return add_floor(problem.regime.with_noise(changed, problem, batches), problem, batches)
 
 
-def first(draws: Draws, count: int) -> Draws:
+def take(draws: Draws, count: int) -> Draws:
     return Draws(*(array[:count] for array in draws))
 
 
-def grown_drop(
-    plain: Prediction, task: Task, model: Model, weights: Weights, draws: Draws, L: Landscape | SampleLandscape,
-    batch: int, step: float, epoch: int | None,
-) -> Prediction:  # fmt: skip
+def grown_drop(plain: Prediction, problem: Problem, batches: Batches) -> Prediction:
     """The drop of merged attention: its weights grow more slowly, and by another amount in every run."""
     if not len(plain.drop_times):
         return plain
-    heads = model.reduced(weights, task)
+    (draws, batch, step, epoch), heads, L = batches, problem.heads, problem.landscape
     growth = merged_growth(draws, L.cross, batch, step)
     quick = float(np.sqrt(L.outputs) * np.linalg.norm(L.cross))
-    learned = np.sqrt(L.outputs) * np.linalg.norm(rank_optimum(L, task.dim))
+    learned = np.sqrt(L.outputs) * np.linalg.norm(rank_optimum(L, problem.task.dim))
     wait = np.log(max(learned / alignment(L, heads.value, heads.key_query).alpha, 1.0)) / 2  # of |W|, in e-folds
     if growth.rate <= 0:
         note = f"minibatches: weights shrink by noise alone (growth {growth.rate:.3g} per t/tau), so no drop comes"
-        return replace(plain.moved(np.zeros(0), levels=plain.levels[:1]), notes=(*plain.notes, note))
+        return plain.moved(np.zeros(0), levels=plain.levels[:1]).noted(note)
     late = wait * (1 / growth.rate - 1 / quick)
     time = plain.drop_times + late
     steps = float(time[0]) / step
@@ -133,23 +107,21 @@ def grown_drop(
         values=lambda t: plain.values(back(np.asarray(t, dtype=float))),
         notes=(*plain.notes, note),
     )
-    return widened(moved, np.array([spread]))
+    return widen_intervals(moved, np.array([spread]))
 
 
-def spread_staircase(
-    plain: Prediction, task: Task, model: Model, weights: Weights, draws: Draws, L: Landscape | SampleLandscape,
-    batch: int, step: float, epoch: int | None,
-) -> Prediction:  # fmt: skip
+def spread_staircase(plain: Prediction, problem: Problem, batches: Batches) -> Prediction:
     """The staircase: drops come when they did on average, and earlier or later from run to run."""
-    d, heads = directions(task), model.reduced(weights, task)
+    draws, batch, step, epoch = batches
+    d, heads = directions(problem.task), problem.heads
     key, query = heads.keys_and_queries
     if epoch is not None:
         note = "minibatches: over an epoch of a sample their noise adds up to nothing, so drop times hardly spread"
-        return replace(plain, notes=(*plain.notes, note))
+        return plain.noted(note)
     if key.shape[1] > 1 or not d.commuting or np.any(plain.directions < 0) or len(set(plain.directions)) < len(d.drive):
         note = "minibatches: how drop times spread is derived for heads of rank one that learn every direction once"
-        return replace(plain, notes=(*plain.notes, note))
-    few, learned, drops = first(draws, FORCE), np.zeros(task.dim, dtype=bool), []
+        return plain.noted(note)
+    few, learned, drops = take(draws, FORCE), np.zeros(problem.task.dim, dtype=bool), []
     for head, direction, time in zip(plain.heads, plain.directions, plain.drop_times, strict=True):
         A = d.matrix(d.strength * learned)
         error = few.label - np.einsum("poi,ij,pj->po", few.context, A, few.query, optimize=True)
@@ -159,10 +131,10 @@ def spread_staircase(
     spreads = drop_spreads(heads.value, key[:, 0] @ d.left, query[:, 0] @ d.right, drops, batch, step)
     told = ", ".join("?" if np.isnan(s) else f"{s:.3g}" for s in spreads)
     note = f"minibatches: drop times spread from run to run with standard deviations {told} t/tau (first order)"
-    return widened(replace(plain, notes=(*plain.notes, note)), spreads)
+    return widen_intervals(plain.noted(note), spreads)
 
 
-def widened(plain: Prediction, spread: Float[np.ndarray, " m"]) -> Prediction:
+def widen_intervals(plain: Prediction, spread: Float[np.ndarray, " m"]) -> Prediction:
     """The intervals with the spread from run to run added to them."""
     low, high = plain.drop_intervals.T
     wide = NORMAL * np.asarray(spread)
@@ -171,19 +143,18 @@ def widened(plain: Prediction, spread: Float[np.ndarray, " m"]) -> Prediction:
     return replace(plain, drop_intervals=np.stack([np.maximum(below, 0.0), above], axis=1))
 
 
-def floored(
-    plain: Prediction, task: Task, model: Model, draws: Draws, L: Landscape | SampleLandscape,
-    batch: int, step: float, epoch: int | None, frozen: bool,
-) -> Prediction:  # fmt: skip
+def add_floor(plain: Prediction, problem: Problem, batches: Batches) -> Prediction:
     """Every level raised by the floor of its learned heads; the last one falls along the drift of the weights."""
-    few, one_by_one = first(draws, NOISE), model.one_by_one
-    label_only = frozen or not model.vectors(task)
+    (draws, batch, step, epoch), L = batches, problem.landscape
+    task, model = problem.task, problem.model
+    few, one_by_one = take(draws, NOISE), model.one_by_one
+    label_only = problem.training.freeze_vectors or not model.vectors(task)
     counts = range(len(plain.levels)) if one_by_one else [0, task.dim][: len(plain.levels)]
-    noises = [noise_at(few, grown_heads(model, task, rank_optimum(L, m)), label_only) for m in counts]
+    noises = [noise_at(few, balanced_heads(model, task, rank_optimum(L, m)), label_only) for m in counts]
     known = [noise for noise in noises if noise is not None]
     if len(known) < len(noises):
         note = "minibatches: the model has too many weights to resolve the noise at its fixed points; no floor is added"
-        return replace(plain, notes=(*plain.notes, note))
+        return plain.noted(note)
     floors = np.array([noise.floor(batch, step, epoch=epoch) for noise in known])
     if not np.isfinite(floors).all():
         m = int(np.argmin(np.isfinite(floors)))
@@ -191,7 +162,7 @@ def floored(
         return replace(plain, reliable=False, notes=(*plain.notes, note))
     levels, before = plain.levels + floors, plain.levels
     last = float(plain.drop_times[-1]) if len(plain.drop_times) else 0.0
-    ages, ends = drifting(known[-1], batch, step, max(10 * last, 1.0), epoch)
+    ages, ends = floor_over_time(known[-1], batch, step, max(10 * last, 1.0), epoch)
     note = (
         f"minibatches: the loss stays {floors[-1]:.3g} above the last level, and less with time"
         f" ({ends[-1]:.3g} after t/tau {ages[-1]:.3g}), because noise moves weights to flatter minima"
@@ -211,13 +182,15 @@ def floored(
     return replace(plain, levels=levels, loss=loss, floors=floors, notes=(*plain.notes, note, *rough))
 
 
-def drifting(noise: Noise, batch: int, step: float, length: float, epoch: int | None) -> tuple[np.ndarray, np.ndarray]:
+def floor_over_time(
+    noise: Noise, batch: int, step: float, length: float, epoch: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Times since the last drop, and the floor at each of them."""
     ages = np.concatenate([[0.0], np.geomspace(length / 100, length, DRIFTS)])
     return ages, np.array([noise.floor(batch, step, float(age), epoch) for age in ages])
 
 
-def grown_heads(model: Model, task: Task, A: Float[np.ndarray, "D D"]) -> list[Head]:
+def balanced_heads(model: Model, task: Task, A: Float[np.ndarray, "D D"]) -> list[Head]:
     """The heads of balanced weights with the effective matrix A, in the paper's units, vector blocks zero."""
     dim, outputs = task.dim, task.out_dim
     plain_task = task if task.normalize != "none" else task.replace(normalize="context")

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-__all__ = ["Lately"]
+__all__ = ["LRUCache"]
 
 
-class Lately:
+class LRUCache:
     """The last few values; each is made once, even if several threads need it.
 
     Args:

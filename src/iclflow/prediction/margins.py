@@ -7,51 +7,57 @@ $$t_m\,(1 \pm w_m),\qquad
   w_m = a\,\max_{j\le m}\delta_j\,\tfrac{t_j}{t_m} + b + c\,[\text{leading order}] + s\,r\,\tfrac{g_1}{g_m},$$
 
 where $c$ is added if vector blocks start away from zero and are followed to leading order only, as on a finite sample,
-and $r$ is the asymmetry of the tasks of a finite sample (`comparison.sample`), whose pushes matter more the weaker the
+and $r$ is the asymmetry of the tasks of a finite sample (`prediction.sample`), whose pushes matter more the weaker the
 drive $g_m$ of a drop is.
 
 The constants were calibrated on random configurations and confirmed on others (`benchmarks/forecasts.py`).
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.predicted import Prediction
 from iclflow.config import Task
-from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
-from iclflow.system.cores import one_blas_thread
+from iclflow.prediction.problem import Problem
+from iclflow.prediction.result import Prediction
 from iclflow.theory.depth import Ladder
-from iclflow.theory.forecast import Forecast, forecast
-from iclflow.theory.landscape import Landscape, landscape
+from iclflow.theory.forecast import Forecast
+from iclflow.theory.landscape import Landscape
+from iclflow.theory.race import Accuracy
 from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
-from iclflow.theory.staircase import staircase
-from iclflow.theory.equations import Layout, Parts
 
 __all__ = [
     "DOUBTFUL",
     "Margin",
-    "closed_prediction",
     "depth_widths",
     "drop_margin",
+    "edge_share",
+    "head_shares",
     "interval",
     "mixture_margin",
-    "parts_of",
-    "staircase_prediction",
+    "sampled",
+    "staircase_margin",
+    "widths",
+    "with_adam_margin",
 ]
 
-FINE, COARSE = 1e-5, 1e-4
+FINE = Accuracy(rest=2e-3, share=1e-5, explicit=1e-5, implicit=1e-6)
+COARSE = Accuracy(rest=1e-2, share=1e-4, explicit=1e-4, implicit=1e-6)
 SPREAD = 2.0  # a
 FLOOR = 3e-5  # b
 VECTORS = 0.03  # c
+STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
+EDGE = 0.9  # of stability: a share from which the field of steps says nothing
+LARGE_WEIGHTS = 1e-3  # where initial weights are not small
+MIXING = 0.5  # times the share of label blocks beside their trace
 SAMPLED = 2.0  # s
 ASYMMETRIC = 0.1  # an asymmetry beyond which theory, which leaves the vector blocks at zero, is out of its range
 MERGED, MERGED_FLOOR, MERGED_VECTORS = 1.0, 2e-4, 0.6
 MIXTURE = 0.02
-CLOSED = 0.05  # half-width of the closed theory, used beyond LARGE
-LARGE = 1200  # numbers in all heads up to which the equations are followed through drops
+ADAM = 0.06  # as wide as what the claim on tiny weights allows
 DEPTH_SPREAD, DEPTH_FIRST, DEPTH_SECOND, DEPTH_TIED = 1.0, 0.03, 0.1, 0.15  # `benchmarks/depth_forecasts.py`
 DOUBTFUL = 0.25  # a half-width beyond which a time is no forecast
 
@@ -71,7 +77,8 @@ TURNING = (
     " the model to see its later drops."
 )
 LOST = "The equations could not be followed to the end; train the model to see its drops."
-TOO_LARGE = "The model is too large to follow the equations through drops; times are those of small initial weights."
+BEYOND_EDGE = "Steps of this size diverge at a drop; take a smaller lr."
+LARGE_STEPS = "Steps of this size are too large for their lag to be followed through drops; take a smaller lr."
 FEW_TASKS = (
     "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, which"
     " theory leaves at zero; use freeze_vectors, or more tasks."
@@ -80,58 +87,61 @@ LATER_DROP = (
     "Without tasks of their own sequences have a later drop, which is not derived; the forecast ends before it."
 )
 SAMPLE = "On a finite sample the vector blocks drift away from zero, which theory leaves out."
-FAR_OFF = "The closed theory does not hold for initial weights of this size; train the model to see its drops."
 
 
-def parts_of(heads: Reduced) -> Parts:
-    """The initial weights as the forecast takes them; vector blocks only where some are not zero."""
-    key, query = heads.keys_and_queries
-    rows, labels, blocks = heads.value_rows, heads.key_labels, heads.label_blocks
-    if rows is None or labels is None or blocks is None or not (rows.any() or labels.any()):
-        nothing = np.zeros((len(key), 0))
-        return Parts(heads.value, key, query, nothing[:, :, None] * key[:, 0, None], key[:, :, :0], nothing)
-    basis = Layout(key.shape[1], key.shape[2], blocks.shape[-1], 1.0).label_basis
-    return Parts(heads.value, key, query, rows, labels, np.einsum("hop,mop->hm", blocks, basis[1:]))
+class Margin(NamedTuple):
+    """The relative half-width of every interval, and what to say about them."""
+
+    half: Float[np.ndarray, " m"]
+    notes: tuple[str, ...] = ()
+    reliable: bool = True
 
 
-def staircase_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """The prediction for separate key and query: one drop per direction, each with its interval [`interval`]."""
-    parts = parts_of(model.reduced(weights, task))
-    if sum(part.size for part in parts) > LARGE:
-        return closed_prediction(task, model, weights, sample)
-    source, asymmetry = (task, 0.0) if sample is None else (sample, sample.asymmetry)
-    if asymmetry > ASYMMETRIC:
-        return without_times(model, task, sample, FEW_TASKS)
-    try:
-        with one_blas_thread():  # matrices so small that threads would only wait for each other
-            fine, coarse = (forecast(source, parts, share) for share in (FINE, COARSE))
-    except (Unfinished, np.linalg.LinAlgError):
-        return without_times(model, task, sample, LOST)
-    times = fine.drop_times
-    own = widths(fine, coarse)
-    half = own + VECTORS * fine.leading_order + (0.0 if sample is None else sampled(sample, len(times)))
+def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Margin:
+    """What every term adds to the margins of a staircase, and whether they were measured [`interval`]."""
+    parts, times, L = problem.parts, fine.drop_times, problem.landscape
+    own, asymmetry = widths(fine, coarse), problem.asymmetry
+    edge = 0.0 if fine is coarse else edge_share(problem)
+    large = abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
+    half = own + VECTORS * fine.leading_order + LARGE_WEIGHTS * large + MIXING * mixing(problem)
+    if isinstance(L, SampleLandscape):
+        half = half + sampled(L, len(times))
+    if problem.lag_step > 0 and len(times) and fine is not coarse:  # else the steps themselves were taken
+        half = half + STEPPED * edge * problem.lag_step * np.log1p(top_rate(problem) * times) / times
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
     reasons = {
-        NOT_SMALL: abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1]),
+        NOT_SMALL: large,
         VECTOR_BLOCKS: fine.leading_order and not unsettled,
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
         TURNING: fine.turning,
         SAMPLE: asymmetry > 0.01,
         TIED: bool((own > DOUBTFUL / 5).any()),
+        LARGE_STEPS: edge > EDGE,
     }
-    return Prediction(
-        levels=fine.levels,
-        drop_times=times,
-        heads=fine.heads,
-        directions=fine.directions,
-        loss=fine.loss,
-        values=fine.values,
-        reliable=bool((half <= DOUBTFUL).all()) and not (unsettled or fine.halfway or fine.turning),
-        notes=tuple(note for note, holds in reasons.items() if holds),
-        drop_intervals=interval(times, half),
-        head_shares=shares(fine, coarse),
-    )
+    outside = unsettled or fine.halfway or fine.turning or edge > EDGE
+    reliable = bool((half <= DOUBTFUL).all()) and not outside
+    return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
+
+
+def top_rate(problem: Problem) -> float:
+    """$gc$, the rate at which the first direction is learned."""
+    [(drive, curvature)] = sample_modes(problem.landscape, 1)
+    return drive * float(np.cbrt(drive / curvature))
+
+
+def edge_share(problem: Problem) -> float:
+    """The step in shares of the edge of stability of a single mode, $3hgc/2 = 1$; that of momentum by its lag."""
+    return 1.5 * problem.lag_step * top_rate(problem) if problem.lag_step > 0 else 0.0
+
+
+def mixing(problem: Problem) -> float:
+    """The part of label blocks beside their trace, which is left out, relative to what heads learn."""
+    blocks, (drive, curvature) = problem.heads.label_blocks, sample_modes(problem.landscape, 1)[0]
+    if blocks is None or problem.task.out_dim == 1 or problem.parts.value_rows.shape[1]:
+        return 0.0
+    traceless = np.sum(blocks**2, axis=(1, 2)) - problem.heads.value**2
+    return float(traceless.max() / np.cbrt(drive / curvature) ** 2)
 
 
 def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
@@ -159,7 +169,7 @@ def sampled(L: SampleLandscape, count: int) -> Float[np.ndarray, " m"]:
     return SAMPLED * L.asymmetry * np.maximum.accumulate(drive[0] / drive) if count else drive
 
 
-def shares(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
+def head_shares(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     """How much of its direction the named head holds after the drop; 0 where the two forecasts name different heads."""
     count = min(len(fine.heads), len(coarse.heads))
     same = np.zeros(len(fine.heads), dtype=bool)
@@ -170,14 +180,6 @@ def shares(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
 def interval(times: Float[np.ndarray, " m"], half: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m 2"]:
     """Times with a relative margin below and above."""
     return np.stack([times / (1 + half), times * (1 + half)], axis=1)
-
-
-class Margin(NamedTuple):
-    """The relative half-width of an interval, and what to say about it."""
-
-    half: float
-    notes: tuple[str, ...] = ()
-    reliable: bool = True
 
 
 def drop_margin(
@@ -199,35 +201,19 @@ def drop_margin(
     asymmetry = L.asymmetry if isinstance(L, SampleLandscape) else 0.0
     half = shift / (np.sqrt(L.outputs) * rate * half_time) + MERGED_FLOOR + SAMPLED * asymmetry
     notes = {VECTOR_BLOCKS: vectors, FEW_TASKS: asymmetry > ASYMMETRIC, SAMPLE: 0.01 < asymmetry <= ASYMMETRIC}
-    return Margin(float(half), tuple(note for note, holds in notes.items() if holds), asymmetry <= ASYMMETRIC)
+    return Margin(np.array([half]), tuple(note for note, holds in notes.items() if holds), asymmetry <= ASYMMETRIC)
+
+
+def with_adam_margin(found: Prediction) -> Prediction:
+    """Adam below eps: its clock is that of vanishing gradients, which no coverage was measured for."""
+    half = ADAM
+    return replace(
+        found, drop_intervals=interval(found.drop_times, np.full(len(found.drop_times), half)), reliable=False
+    )
 
 
 def mixture_margin(task: Task) -> Margin:
     """The margin of the reduction to five numbers, which leaves out a later drop if no task is drawn anew."""
     if task.icl_fraction == 0:
-        return Margin(MIXTURE, (LATER_DROP,), reliable=False)
-    return Margin(MIXTURE)
-
-
-def closed_prediction(task: Task, model: Model, weights: Weights, sample: SampleLandscape | None) -> Prediction:
-    """The prediction in the limit of small weights, in closed form: quick, for sizes of any kind."""
-    heads = model.reduced(weights, task)
-    stairs = staircase(task if sample is None else sample, heads.value, *heads.keys_and_queries)
-    times = stairs.drop_times
-    if not (np.diff(times, prepend=0.0) > 0).all():
-        return without_times(model, task, sample, FAR_OFF)
-    return Prediction(
-        stairs.levels, times, stairs.heads, stairs.directions, stairs.loss, stairs.values,
-        notes=(TOO_LARGE,), drop_intervals=interval(times, np.full(len(times), CLOSED)),
-    )  # fmt: skip
-
-
-def without_times(model: Model, task: Task, sample: SampleLandscape | None, why: str) -> Prediction:
-    """The levels alone, where no times can be given."""
-    L, count = landscape(task) if sample is None else sample, model.components(task)
-    levels = np.array([L.loss(rank_optimum(L, m)) for m in range(count + 1)])
-    nothing, nobody = np.zeros(0), np.zeros(0, dtype=int)
-    unknown = lambda time: np.full(len(time), np.nan)
-    return Prediction(
-        levels, nothing, nobody, nobody, unknown, lambda time: unknown(time)[:, None], reliable=False, notes=(why,)
-    )
+        return Margin(np.array([MIXTURE]), (LATER_DROP,), reliable=False)
+    return Margin(np.array([MIXTURE]))

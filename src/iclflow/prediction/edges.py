@@ -5,8 +5,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.models import Model
-from iclflow.theory.edge import first_unstable, largest_steps, merged_sharpness, sharpness
-from iclflow.theory.landscape import directions, landscape
+from iclflow.theory.edge import first_unstable, largest_steps
 from iclflow.units import clock_rate
 
 __all__ = ["edge_warning", "stable_rates"]
@@ -24,14 +23,9 @@ def stable_rates(task: Task, model: Model, beta: float = 0.0) -> Float[np.ndarra
         One number per plateau, infinite at zero weights; `None` where theory has none (heads of rank above one,
         softmax, shared task vectors, covariances that do not commute).
     """
-    theory = model.theory(task)
-    if theory == "drop":
-        sharp = np.array([0.0, merged_sharpness(landscape(task))])
-    elif theory == "staircase" and model.shapes(task)["key"][-2] == 1 and directions(task).commuting:
-        sharp = sharpness(directions(task), model.head_count(task))
-    else:
-        return None
-    return largest_steps(sharp, beta) / clock_rate(task, model)
+    regime = model.theory(task)
+    sharp = None if regime is None else regime.sharpness(task, model)
+    return None if sharp is None else largest_steps(sharp, beta) / clock_rate(task, model)
 
 
 def edge_warning(task: Task, model: Model, lr: float, beta: float = 0.0) -> str | None:

@@ -1,0 +1,1 @@
+"""What theory predicts of a training run, from its task, model, data and initial weights: `predict` and its parts."""

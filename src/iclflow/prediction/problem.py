@@ -1,0 +1,206 @@
+"""What is asked of theory: a task, a model, a training, data and initial weights, of which each is decided once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iclflow.config import Task, Training
+from iclflow.config.settings import named_optimizer
+from iclflow.data.spectrum import covariances
+from iclflow.errors import BadInput, NoTheory
+from iclflow.experiment import Setup
+from iclflow.models import Model, Weights
+from iclflow.models.base import check_order
+from iclflow.models.initial import initial_weights
+from iclflow.models.parts import check_weights
+from iclflow.models.reduced import Reduced
+from iclflow.prediction.sample import landscape_of, sample_draws, tasks_asymmetry, training_sample
+from iclflow.results.inputs import read_inputs
+from iclflow.system.digest import digest
+from iclflow.theory.equations import Layout, Parts
+from iclflow.theory.landscape import Landscape, landscape
+from iclflow.theory.minibatches import Draws
+from iclflow.theory.separate import SampleLandscape
+from iclflow.units import Clock, clock_of, to_paper_weights
+
+if TYPE_CHECKING:
+    from iclflow.prediction.regimes.regime import Regime
+
+__all__ = ["Problem", "no_theory", "parts_of", "problems"]
+
+UPDATES = ("optimizer", "beta", "muon", "weight_decay", "lr", "batch", "freeze_vectors")  # what a forecast depends on
+WITHOUT_EFFECT = ("test_samples", "gram_samples", "engine", "dtype", "tolerance", "records", "spacing")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A task, a model and a training, with initial weights, and the sample that training sees."""
+
+    task: Task
+    model: Model
+    training: Training
+    weights: Weights  # initial ones, in the paper's units
+    sample: SampleLandscape | None = None  # of the data; None for the population
+    draws: Draws | None = None  # the sequences that batches are cut from; None for fresh ones
+
+    @classmethod
+    def of(cls, task: Task, model: Model, training: Training, weights: Weights, **data: Any) -> "Problem":
+        """The problem of weights as they are trained."""
+        paper = {name: np.asarray(to_paper_weights(task, model, array)) for name, array in weights.items()}
+        return cls(task, model, training, paper, **data)
+
+    @cached_property
+    def regime(self) -> "type[Regime]":
+        """The theory of the model on this task."""
+        found = self.model.theory(self.task)
+        if found is None:
+            raise NoTheory(no_theory(self.task, self.model))
+        return found
+
+    @property
+    def source(self) -> Task | SampleLandscape:
+        """Where theory takes the moments of the data from."""
+        return self.task if self.sample is None else self.sample
+
+    @cached_property
+    def landscape(self) -> Landscape | SampleLandscape:
+        """The loss as theory sees it, of the population or of the sample."""
+        return landscape(self.task) if self.sample is None else self.sample
+
+    @property
+    def on_population(self) -> bool:
+        """Whether training sees the law of the task, not a sample of it."""
+        return self.sample is None
+
+    @property
+    def asymmetry(self) -> float:
+        """How far the tasks of a sample are from having either sign equally often."""
+        return 0.0 if self.sample is None else self.sample.asymmetry
+
+    @cached_property
+    def heads(self) -> Reduced:
+        """Every head's value weight, key and query at the start."""
+        return self.model.reduced(self.weights, self.task)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The same with vector blocks, where some are not zero."""
+        return parts_of(self.heads)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """How long a step takes."""
+        return clock_of(self.task, self.model, self.training)
+
+    @property
+    def rate(self) -> float:
+        """t/tau that passes in one step of unit learning rate, without momentum."""
+        return self.clock.rate
+
+    @property
+    def beta(self) -> float:
+        """Momentum, as far as it changes the clock."""
+        return self.clock.beta
+
+    @property
+    def decay(self) -> float:
+        """Weight decay per t/tau."""
+        return self.training.weight_decay / self.rate * (1 - self.beta)
+
+    @property
+    def step(self) -> float:
+        """t/tau of one step on the rule's clock."""
+        return self.clock.flow_time(self.lr)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate, where one was given."""
+        if self.training.lr is None:
+            raise BadInput(
+                f"lr: must be given with batch = {self.training.batch}, because the noise of minibatches depends on it"
+            )
+        return self.training.lr
+
+    @property
+    def shrink(self) -> float:
+        """The share of the weights that decay takes in one step."""
+        return self.lr * self.training.weight_decay
+
+    @property
+    def lag_step(self) -> float:
+        r"""The step of descent that lags as much as these steps do: $\tfrac{1+\beta}{1-\beta}$ times as long."""
+        return 0.0 if self.training.lr is None else self.step * (1 + self.beta) / (1 - self.beta)
+
+    @property
+    def as_flow(self) -> "Problem":
+        """The same by plain gradient flow."""
+        return replace(self, training=Training(freeze_vectors=self.training.freeze_vectors), draws=None)
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for problems with the same forecast."""
+        arrays = {**self.weights, **({} if self.sample is None else vars(self.sample))}
+        parts = [(name, np.ascontiguousarray(array)) for name, array in sorted(arrays.items())]
+        described = ((repr((name, array.shape, array.dtype)), array.data) for name, array in parts)
+        numbers = digest(*(part for pair in described for part in pair))
+        updates = tuple(getattr(self.training, name) for name in UPDATES)
+        return self.task, self.model, updates, numbers
+
+
+def problems(
+    task: Task | None, model: Model | None, *, weights: Any = None, data: Any = None,
+    sample: SampleLandscape | None = None, draws: Draws | None = None, training: Training | None = None,
+    **settings: Any,
+) -> Iterator[Problem]:  # fmt: skip
+    """The problem of every seed, from what a user gave; settings mean what they mean to `train`."""
+    check_order(task, model)
+    settings, _ = named_optimizer(settings)
+    chosen = Training(**settings) if training is None else training.replace(**settings)
+    refuse_without_effect(settings)
+    if sample is not None and (data is not None or "samples" in settings):
+        raise BadInput("sample: brings the moments of the data; give neither data nor samples beside it")
+    setup, own, start = read_inputs(task, model, chosen, data, weights, Setup)
+    task, model, chosen = setup.task, setup.model, setup.training
+    if model.theory(task) is None:
+        raise NoTheory(no_theory(task, model))
+    drawn = own is None and sample is None and not setup.population and task.icl_fraction == 1
+    for seed in range(chosen.seed, chosen.seed + chosen.seeds):
+        one, moments, cut = chosen.replace(seed=seed, seeds=1), sample, draws
+        if drawn or own is not None:
+            sequences = training_sample(task, one) if own is None else own.training
+            moments = landscape_of(sequences, task, model, tasks_asymmetry(sequences, model, task, one))
+            if one.batch is not None and draws is None:
+                cut = sample_draws(sequences, model.normalize(task) == "tokens")
+        given = start
+        if given is None:
+            known = covariances(task) if own is None else own.covariances
+            given = initial_weights(model, task, one.init_law, one.init, seed, known)
+        yield Problem.of(task, model, one, check_weights(model, task, given), sample=moments, draws=cut)
+
+
+def refuse_without_effect(settings: dict[str, Any]) -> None:
+    """Settings of how a run is carried out, on which a forecast cannot depend."""
+    for name in WITHOUT_EFFECT:
+        if name in settings and settings[name] != Training.model_fields[name].default:
+            raise BadInput(f"{name}: {settings[name]!r} has no effect on a forecast; leave it out")
+
+
+def no_theory(task: Task, model: Model) -> str:
+    """The error message for a model and task without a theory."""
+    if task.icl_fraction < 1 and model.theory(task.replace(icl_fraction=1.0)) is not None:
+        return f"icl_fraction: {task.icl_fraction} has a theory only for merged attention, not {model.kind}"
+    return f"model: {model.describe()} has no theory of its loss curve; compare its levels or its weights instead"
+
+
+def parts_of(heads: Reduced) -> Parts:
+    """The initial weights as the forecast takes them; vector blocks only where some are not zero."""
+    key, query = heads.keys_and_queries
+    rows, labels, blocks = heads.value_rows, heads.key_labels, heads.label_blocks
+    if rows is None or labels is None or blocks is None or not (rows.any() or labels.any()):
+        nothing = np.zeros((len(key), 0))
+        return Parts(heads.value, key, query, nothing[:, :, None] * key[:, 0, None], key[:, :, :0], nothing)
+    basis = Layout(key.shape[1], key.shape[2], blocks.shape[-1], 1.0).label_basis
+    return Parts(heads.value, key, query, rows, labels, np.einsum("hop,mop->hm", blocks, basis[1:]))

@@ -1,0 +1,139 @@
+"""Separate key and query: one drop per direction, in a staircase (`theory.forecast`)."""
+
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from iclflow.config import Task
+from iclflow.models import Model
+from iclflow.models.reduced import Reduced
+from iclflow.prediction.batches import FORCE, Batches, spread_staircase
+from iclflow.prediction.margins import (
+    ASYMMETRIC,
+    BEYOND_EDGE,
+    COARSE,
+    FEW_TASKS,
+    FINE,
+    LOST,
+    edge_share,
+    head_shares,
+    interval,
+    staircase_margin,
+)
+from iclflow.prediction.optimizers import ByMuon
+from iclflow.prediction.problem import Problem, parts_of
+from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.result import Prediction
+from iclflow.system.cores import one_blas_thread
+from iclflow.theory.edge import sharpness
+from iclflow.theory.forecast import Forecast, forecast, iterated
+from iclflow.theory.landscape import Directions, Landscape, component_count, directions
+from iclflow.theory.muon import muon_heads, muon_stacked
+from iclflow.theory.race import Momentum
+from iclflow.theory.separate import rank_optimum
+
+__all__ = ["Staircase"]
+
+
+class Staircase(Regime):
+    """Heads learn one direction after another."""
+
+    sequences: ClassVar[int] = FORCE
+
+    @classmethod
+    def descent(cls, problem: Problem) -> Prediction:
+        """Every drop with its interval [`interval`], by flow, descent or momentum, with weight decay."""
+        parts = problem.parts
+        if problem.asymmetry > ASYMMETRIC:
+            return no_times(problem, FEW_TASKS)
+        with one_blas_thread():  # matrices so small that threads would only wait for each other
+            fine, coarse = forecast(problem.source, [parts, parts], [FINE, COARSE], problem.decay, problem.lag_step)
+        if fine is None or coarse is None:
+            return no_times(problem, LOST)
+        steps = problem.training.lr is not None and edge_share(problem) > ITERATED
+        if steps and (count := int(np.ceil(LONGER * fine.drop_times.max(initial=0.0) / problem.step))) <= MOST_STEPS:
+            with one_blas_thread():
+                fine = iterated(
+                    problem.source, parts, Momentum(problem.lr * problem.rate, problem.beta, problem.shrink), count
+                )
+            if fine is None:
+                return no_times(problem, BEYOND_EDGE)
+            coarse = fine
+        margin = staircase_margin(problem, fine, coarse)
+        return Prediction(
+            levels=fine.levels,
+            drop_times=fine.drop_times,
+            heads=fine.heads,
+            directions=fine.directions,
+            loss=fine.loss,
+            values=fine.values,
+            never=never_learned(problem, fine) if problem.decay > 0 else (),
+            reliable=margin.reliable,
+            notes=margin.notes,
+            drop_intervals=interval(fine.drop_times, margin.half),
+            head_shares=head_shares(fine, coarse),
+            method="reduced",
+        )
+
+    @classmethod
+    def with_noise(cls, plain: Prediction, problem: Problem, batches: Batches) -> Prediction:
+        return spread_staircase(plain, problem, batches)
+
+    @classmethod
+    def by_muon(cls, problem: Problem, d: Directions, unit: float) -> ByMuon | str:
+        """Heads of rank one: stacked they hold all directions at once, else the first one together."""
+        task, model, decay = problem.task, problem.model, problem.training.weight_decay / unit
+        if problem.heads.keys_and_queries[0].shape[1] > 1:
+            return super().by_muon(problem, d, unit)
+        if problem.training.muon != "stacked":
+            note = "muon: all heads learn the first direction together; what follows has no theory"
+            return ByMuon(muon_heads(d, model.head_count(task), decay), note, drops=1)
+        if model.components(task) < task.dim:
+            return "muon: its theory needs heads enough to hold all directions"
+        return ByMuon(muon_stacked(d, decay))
+
+    @classmethod
+    def sharpness(cls, task: Task, model: Model) -> Float[np.ndarray, " plateaus"] | None:
+        d = directions(task)
+        return sharpness(d, model.head_count(task)) if model.shapes(task)["key"][-2] == 1 and d.commuting else None
+
+    @classmethod
+    def drop_times(cls, task: Task, heads: Reduced) -> Float[np.ndarray, "S m"]:
+        """One drop per direction, many draws side by side."""
+        count = min(heads.value.shape[-1] * heads.keys_and_queries[0].shape[-2], component_count(task))
+        one = lambda n: Reduced(*(part if part is None else part[n] for part in heads))
+        starts = [parts_of(one(n)) for n in range(len(heads.value))]
+        times = np.full((len(starts), count), np.inf)
+        with one_blas_thread():
+            for begin in range(0, len(starts), SIDE_BY_SIDE):
+                some = starts[begin : begin + SIDE_BY_SIDE]
+                for row, found in zip(times[begin:], forecast(task, some, [FINE] * len(some)), strict=False):
+                    row[: 0 if found is None else len(found.drop_times)] = np.inf if found is None else found.drop_times
+        return times
+
+
+ITERATED = 0.1  # of the edge of stability: steps beyond it are taken one by one
+MOST_STEPS = 100_000  # that are taken; more are followed by their field
+LONGER = 1.5  # times the last drop by the field of the steps
+SIDE_BY_SIDE = 100  # draws whose races are followed together
+
+
+def never_learned(problem: Problem, found: Forecast) -> tuple[int, ...]:
+    """The directions that weight decay keeps from being learned, of those that the heads could hold."""
+    L = problem.landscape
+    driven = int(np.linalg.matrix_rank(L.cross, rtol=1e-12))
+    order = directions(problem.task).order if isinstance(L, Landscape) else np.arange(driven)
+    left = [int(i) for i in order[:driven] if i not in set(found.directions)]
+    return tuple(left[: problem.model.components(problem.task) - len(found.directions)])
+
+
+def no_times(problem: Problem, why: str) -> Prediction:
+    """The levels alone, where no times can be given."""
+    L, count = problem.landscape, problem.model.components(problem.task)
+    levels = np.array([L.loss(rank_optimum(L, m)) for m in range(count + 1)])
+    nothing, nobody = np.zeros(0), np.zeros(0, dtype=int)
+    unknown = lambda time: np.full(len(time), np.nan)
+    return Prediction(
+        levels, nothing, nobody, nobody, unknown, lambda time: unknown(time)[:, None], reliable=False, notes=(why,)
+    )

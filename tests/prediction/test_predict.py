@@ -100,7 +100,7 @@ def test_the_way_to_a_forecast_is_named():
     assert icl.predict(TASK, icl.Separate(heads=2, layers=2), init=1e-2).method == "reduced"
 
 
-@pytest.mark.parametrize("rule", ["sgd"])
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adam", "muon"])
 def test_one_clock_serves_runs_and_curves(rule):
     task, model = icl.Task(dim=2, context=7, normalize="none"), icl.Merged(heads=2)
     how = {} if rule == "sgd" else {"optimizer": rule, "beta": 0.75}

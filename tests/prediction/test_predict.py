@@ -138,3 +138,33 @@ def test_a_sweeps_dashed_line_has_the_steps_of_its_run():
     settings = {"init": 0.03, "lr": 1.2}
     np.testing.assert_array_equal(expected, icl.predict(TASK, MODEL, **settings).drop_times)
     assert np.abs(expected / icl.predict(TASK, MODEL, init=0.03).drop_times - 1).max() > 0.01
+
+
+ONE = icl.Task(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "settings"),
+    [
+        (ONE, icl.Separate(heads=3), {"init": 0.01, "lr": 0.1, "batch": 64, "optimizer": "momentum"}),
+        (ONE, icl.Separate(heads=1), {"init": 0.01, "lr": 0.1, "batch": 64}),
+        (ONE, icl.Separate(heads=4), {"init": 5e-12, "lr": 4e-3, "batch": 32, "weight_decay": 1e-2}),
+    ],
+)
+def test_settings_that_crashed_have_a_forecast(task, model, settings):
+    found = icl.predict(task, model, **settings)
+    assert len(found.levels) == len(found.drop_times) + 1
+    assert np.isfinite(found.loss(np.array([0.0, 1.0]))).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "settings", "line"),
+    [
+        (ONE, icl.Separate(heads=3, layers=2), {"init": 0.03, "init_law": "norm"}, "weights: the theory of depth"),
+        (icl.Task(dim=3, spectrum="0.5,0.5,0"), icl.Merged(heads=3), {}, "spectrum: must have full rank"),
+        (ONE, icl.Merged(heads=1), {"init": 1e-3, "init_law": "norm"}, "weights: no part of them grows"),
+    ],
+)
+def test_settings_that_crashed_are_refused_in_a_line(task, model, settings, line):
+    with pytest.raises(icl.BadInput, match=line):
+        icl.predict(task, model, **settings)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.errors import BadInput
 from iclflow.models import Model
 from iclflow.models.reduced import Reduced
 from iclflow.prediction.batches import GROWTH, Batches, grown_drop
@@ -39,6 +40,8 @@ class Drop(Regime):
     def flow(cls, problem: Problem) -> Prediction:
         heads, L = problem.heads, problem.landscape
         start = merged.alignment(L, heads.value, heads.key_query)
+        if start.alpha <= 0:
+            raise BadInput("weights: no part of them grows, so that no drop comes; draw others, or more heads")
         course: Callable[[Times], merged.Course | merged.MatrixCourse]
         if isinstance(L, Landscape):
             course = partial(merged.course, L, start.alpha)

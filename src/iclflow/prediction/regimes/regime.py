@@ -37,8 +37,12 @@ class Regime:
     @classmethod
     def predict(cls, problem: Problem) -> Prediction:
         """The prediction for a problem."""
-        changed = with_optimizer(recent(cls.by_flow, problem.as_flow), problem)
-        return changed if problem.training.batch is None else with_batches(changed, problem)
+        try:
+            return with_batches(with_optimizer(recent(cls.by_flow, problem.as_flow), problem), problem)
+        except np.linalg.LinAlgError:
+            raise BadInput(
+                "spectrum: must have full rank for a forecast; these data do not span all directions"
+            ) from None
 
     @classmethod
     def by_flow(cls, problem: Problem) -> Prediction:

@@ -37,6 +37,8 @@ class Depth(Regime):
         try:
             with np.errstate(divide="ignore", invalid="ignore"):  # of a head without size, refused below
                 stairs, coarse = ladder(depth.DRAWS), ladder(depth.DRAWS // 4)
+        except BadInput:
+            raise
         except (AttributeError, ValueError, ArithmeticError, np.linalg.LinAlgError):  # a solver that gives up
             raise BadInput(LOST) from None
         half = depth_widths(stairs, coarse, task.dim)

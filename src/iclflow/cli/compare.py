@@ -50,6 +50,7 @@ def compare(
     from iclflow.comparison.curves import read_curves
     from iclflow.comparison.overlay import Overlay, lay_over
     from iclflow.comparison.several import Comparisons
+    from iclflow.results.loading import is_run
 
     parts = parts_by_name(settings)
     named = {*settings} - {*Training.model_fields, "data"}
@@ -57,6 +58,8 @@ def compare(
     model = parts["model"] if named - {*Task.model_fields} else None
     how = {name: getattr(parts["training"], name) for name in parts["training"].model_fields_set}
     subject = curves[0] if len(curves) == 1 else list(curves)
+    if len(curves) == 1 and is_run(curves[0]) and named == {"model"}:
+        model = None  # the flag only says where the class of the run is
     found = compare_verb(subject, task, model, weights=weights, data=parts["data"], **how)
     several = list(found) if isinstance(found, Comparisons) else [found]
     overlaid = found if isinstance(found, Overlay) else lay_over(read_curves(curves[0], {}))

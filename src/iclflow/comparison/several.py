@@ -13,7 +13,7 @@ HEADING = ("seed", "drops inside their intervals", "largest error", "mean gap")
 
 
 class Comparisons(Sequence[Comparison | LevelComparison]):
-    """A run of several seeds beside theory: a sequence that prints one row a seed."""
+    """A run of several seeds beside theory: a sequence that prints one row a seed, and in full what has only levels."""
 
     def __init__(self, comparisons: Sequence[Comparison | LevelComparison]) -> None:
         self.comparisons = list(comparisons)
@@ -34,26 +34,26 @@ class Comparisons(Sequence[Comparison | LevelComparison]):
 
     def rows(self) -> list[tuple[int, str, str, str]]:
         """Seed, drops inside of those that can be judged, largest error of a drop time, mean gap."""
-        return [row_of(one) for one in self]
+        return [row_of(one) for one in self if isinstance(one, Comparison)]
 
     def __str__(self) -> str:
-        lines = [HEADING, *((str(seed), *rest) for seed, *rest in self.rows())]
+        rows = self.rows()
+        lines = [HEADING, *((str(seed), *rest) for seed, *rest in rows)] if rows else []
+        table = [f"  {seed:>4s}   {drops:28s}   {error:13s}   {gap}" for seed, drops, error, gap in lines]
         notes = dict.fromkeys(note for one in self if isinstance(one, Comparison) for note in one.prediction.notes)
-        return "\n".join(
-            [*("  {:>4s}   {:28s}   {:13s}   {}".format(*line) for line in lines), *(f"  {n}" for n in notes)]
-        )
+        levels = (str(one) for one in self if isinstance(one, LevelComparison))
+        return "\n".join([*table, *(f"  {note}" for note in notes), *levels])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """The same table, for notebooks."""
-        return card(f"Theory over simulation, {len(self)} seeds", table(self.rows(), HEADING))
+        levels = (one._repr_html_() for one in self if isinstance(one, LevelComparison))
+        return card(f"Theory over simulation, {len(self)} seeds", table(self.rows(), HEADING), *levels)
 
 
-def row_of(one: Comparison | LevelComparison) -> tuple[int, str, str, str]:
-    """The row of a seed; dashes where theory predicts no curve."""
-    if isinstance(one, LevelComparison):
-        return one.seed, "-", "-", "-"
+def row_of(one: Comparison) -> tuple[int, str, str, str]:
+    """The row of a seed."""
     judged = [drop.inside for drop in one.drops if drop.inside is not None]
     errors = [drop.error for drop in one.drops if drop.error is not None]
     return one.seed, f"{sum(judged)} of {len(judged)}", f"{max(errors):.2%}" if errors else "-", f"{one.mean_gap:.2e}"

@@ -242,7 +242,8 @@ def test_theory_prints_a_table_and_refuses_what_it_does_not_know(capsys):
     for flags, line in (
         (["--icl-fraction", 0.5], "icl_fraction: 0.5 must be 1 here"),
         (["--spectrum", "0.5,0"], "spectrum: must have full rank"),
-        (["--data", "x.npz"], "data: 'x.npz' does not go with theory"),
+        (["--data", "x.npz"], "data: 'x.npz' must be an existing file"),
+        (["--records", 7], "records: '7' has no effect on a forecast"),
     ):
         code, _, err = call(capsys, "theory", *flags)
         assert code == 2

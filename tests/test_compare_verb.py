@@ -129,3 +129,104 @@ def test_what_is_no_curve_is_refused_in_a_line(subject, options, line):
 def test_a_run_brings_its_own_settings(place):
     with pytest.raises(icl.BadInput, match="lr: a run brings its own"):
         icl.compare(place[1], lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("how", "steps"),
+    [
+        ({"optimizer": "momentum", "beta": 0.9, "lr": 0.02}, 1500),
+        ({"lr": 0.2, "weight_decay": 1e-3}, 1500),
+        ({"lr": 0.2, "batch": 256}, 1500),
+        ({"optimizer": "muon", "lr": 1e-3}, 1500),
+    ],
+)
+def test_a_curve_from_a_file_is_compared_like_the_run_behind_it(how, steps, tmp_path, capsys, monkeypatch):
+    """The rule, its momentum, decay and batch were dropped without a word, and the clock lacked 1/(1 - beta)."""
+    monkeypatch.chdir(tmp_path)
+    run = icl.train(TASK, MODEL, init=0.05, steps=steps, records=2, out="run", **how)
+    np.savetxt(
+        "curve.csv",
+        np.stack([np.arange(steps + 1), run.loss.values], 1),
+        delimiter=",",
+        header="step,loss",
+        comments="",
+    )
+    own = icl.compare(run).prediction
+    found = icl.compare("curve.csv", TASK, MODEL, weights=run.initial_weights, **how)
+    (there,) = found.predictions.values()
+    np.testing.assert_array_equal(there.drop_times, own.drop_times)
+    np.testing.assert_array_equal(there.drop_intervals, own.drop_intervals)
+    np.testing.assert_array_equal(found.curves[0].time, run.time.values)
+    drawn = icl.compare("curve.csv", TASK, MODEL, init=0.05, **how)  # the same weights, drawn again
+    np.testing.assert_array_equal(drawn.predictions["curve.csv"].drop_times, own.drop_times)
+    flags = [
+        f"--{name.replace('_', '-')}={value}" for name, value in {"dim": 3, "context": 20, "heads": 3, **how}.items()
+    ]
+    code, out, err = commands.call(capsys, "compare", "curve.csv", "--weights", "run/weights.safetensors", *flags)
+    assert code == 0, err
+    assert out.startswith(str(icl.compare("curve.csv", TASK, MODEL, weights="run/weights.safetensors", **how)))
+
+
+def test_an_adam_curve_gets_no_forecast_of_descent(place):
+    _, run = place
+    found = icl.compare(run.loss.values, TASK, MODEL, weights=run.initial_weights, lr=1e-3, optimizer="adam")
+    assert not found.predictions
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"records": 5}, "records: 5 has no effect on a forecast"),
+        ({"steps": 5}, "steps: 5 has no effect on the comparison of a curve"),
+        ({"batch": 5}, "batch: 5 has no effect without weights or init"),
+        ({"lrr": 5}, "lrr: unknown name; did you mean 'lr'"),
+        ({"lr": -1}, "lr: -1 must be greater than 0"),
+    ],
+)
+def test_a_setting_without_effect_on_a_curve_is_refused_by_name(settings, line):
+    with pytest.raises(icl.BadInput, match=line):
+        icl.compare(np.linspace(1, 0.1, 50), TASK, MODEL, **settings)
+
+
+def test_several_seeds_print_one_table(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = icl.train(TASK, MODEL, init=0.03, seeds=2, out="run")
+    found = icl.compare(run)
+    assert [one.seed for one in found] == [0, 1]
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["seed", "drops", "inside", "their", "intervals", "largest", "error", "mean", "gap"]
+    inside, error = sum(drop.inside for drop in found[1].drops), max(drop.error for drop in found[1].drops)
+    assert lines[2].split()[:5] == ["1", str(inside), "of", "3", f"{error:.2%}"]
+    assert found._repr_html_().count("<tr>") == 3
+    assert commands.call(capsys, "compare", "run")[1].startswith(f"{found}\n")
+    assert json.loads(commands.call(capsys, "compare", "run", "--json")[1])["runs"] == found.to_dict()["runs"]
+
+
+def test_a_drop_that_is_over_at_the_start_is_printed_without_an_error(quiet):
+    """A time of 0.0 was taken for a missing one, and the table crashed."""
+    task = icl.Task(dim=3)
+    found = icl.compare(icl.train(task, icl.Separate(heads=4), init=0.6, lr=0.1, steps=6000, batch=64, records=2))
+    assert found.window > 1
+    assert (found.drops[0].observed_time, found.drops[0].error, found.drops[0].inside) == (0.0, None, None)
+    assert all(drop.error < 0.2 for drop in found.drops[1:])
+    assert " 0.00       - " in str(found)
+    assert found._repr_html_()
+
+
+def test_the_population_behind_own_data_is_not_made_up():
+    sequences = 3 * icl.sample(TASK, 300)
+    run = icl.train(data=sequences, model=icl.Merged(heads=3), init=0.01, lr=0.001, steps=50)
+    with pytest.raises(icl.BadInput, match="source: must be 'sample' for a run on your own data"):
+        icl.compare(run, source="population")
+    assert icl.compare(run).source == "sample"
+
+
+def test_a_run_from_learned_weights_is_not_compared_with_the_level_above_its_start():
+    """It begins at the second plateau, and was told that its first one is at the loss of zero weights."""
+    model = icl.Merged(heads=4)
+    first = icl.train(TASK, model, init=1e-3, time=60.0)
+    early = next(w for w in first.snapshots() if icl.train(TASK, model, weights=w, time=1.0).loss.values[0] < 0.7)
+    run = icl.train(TASK, model, weights=early)
+    found = icl.compare(run)
+    assert run.loss.values[0] < 0.7 < found.prediction.levels[0]
+    assert all(plateau.predicted_level < 0.7 for plateau in found.plateaus)

@@ -59,7 +59,7 @@ def test_the_estimate_of_a_run_without_steps_follows_the_drop_that_theory_expect
     assert settling_steps(slow) > 3 * settling_steps(fast)
     same = {"model": "merged", "samples": 500, "init": 1e-3}
     few, many = (settling_steps(grid_from({"base": {**same, "lr": lr}}).points_of_grid[0]) for lr in (0.02, 0.01))
-    assert many == pytest.approx(2 * few)
+    assert many == pytest.approx(2 * few, rel=5e-3)  # larger steps lag more
     softmax = grid_from({"base": {"softmax": True, "samples": 500, "lr": 0.1}}).points_of_grid[0]
     assert settling_steps(softmax) == UNKNOWN_STEPS
 

@@ -9,8 +9,9 @@ from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
 from iclflow.cli.parameters import CONFIG, named, switch
-from iclflow.config import Task
+from iclflow.config import Task, Training
 from iclflow.errors import BadInput
+from iclflow.experiment import parts_by_name
 
 if TYPE_CHECKING:
     import iclflow.comparison.overlay
@@ -45,36 +46,30 @@ def compare(
     if not picture.absolute().parent.is_dir():
         raise BadInput(f"out: {out!r} must be a file in an existing directory")
     settings = given(flags, None if config is None else Path(config))
-    data = settings.pop("data", None)
     from iclflow.comparison.compare import compare as compare_verb
-    from iclflow.comparison.curves import described, read_curves
-    from iclflow.comparison.overlay import lay_over
-    from iclflow.data.own import read_own_data
+    from iclflow.comparison.curves import read_curves
+    from iclflow.comparison.overlay import Overlay, lay_over
+    from iclflow.comparison.several import Comparisons
     from iclflow.results.loading import is_run
-    from iclflow.results.weights import read_weights
 
-    if not all(is_run(curve) for curve in curves):
-        described(settings)
-    own = None
-    if data is not None:
-        task = {name: value for name, value in settings.items() if name in Task.model_fields}
-        own, fitted = read_own_data(data, Task(**task) if task else None)
-        settings |= {name: getattr(fitted, name) for name in own.sizes}
-    start = None
-    if weights is not None:
-        read = read_weights(weights)
-        start, settings = read.weights, {"normalize": "none", **settings} if read.public else settings
-    overlaid = lay_over([curve for source in curves for curve in read_curves(source, settings)], start, own)
-    found = compare_verb(curves[0]) if len(curves) == 1 and is_run(curves[0]) else overlaid
-    several = found if isinstance(found, list) else [found]
+    parts = parts_by_name(settings)
+    named = {*settings} - {*Training.model_fields, "data"}
+    task = parts["task"] if parts["task"].model_fields_set else None
+    model = parts["model"] if named - {*Task.model_fields} else None
+    how = {name: getattr(parts["training"], name) for name in parts["training"].model_fields_set}
+    subject = curves[0] if len(curves) == 1 else list(curves)
+    if len(curves) == 1 and is_run(curves[0]) and named == {"model"}:
+        model = None  # the flag only says where the class of the run is
+    found = compare_verb(subject, task, model, weights=weights, data=parts["data"], **how)
+    several = list(found) if isinstance(found, Comparisons) else [found]
+    overlaid = found if isinstance(found, Overlay) else lay_over(read_curves(curves[0], {}))
     drawn = draw(overlaid, picture, overwrite)
     if json:
         runs = {} if found is overlaid else {"runs": [one.to_dict() for one in several]}
         figure = {"figure": out if drawn else None}
         print(json_text.dumps({**overlaid.to_dict(), **runs, **figure}, indent=1))
     else:
-        words = "\n".join(str(one) for one in several)
-        print(f"{words}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
+        print(f"{found}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
     return 0
 
 

@@ -9,10 +9,10 @@ from cyclopts import Parameter
 
 from iclflow.cli.flags import Flags, given
 from iclflow.cli.parameters import CONFIG, switch
-from iclflow.config import Training
+from iclflow.config.settings import refuse_without_effect
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput, NoTheory
-from iclflow.experiment import Experiment, parts_by_name
+from iclflow.experiment import Setup, parts_by_name
 
 if TYPE_CHECKING:
     from iclflow.theory.landscape import Directions, Landscape
@@ -37,40 +37,45 @@ def theory(
     Example: iclflow theory --scaling --dim 1000 --spectrum power:1.5 --init 0.001
     """
     settings = given(flags, None if config is None else Path(config))
-    if "data" in settings:
-        raise BadInput(f"data: {settings['data']!r} does not go with theory, which knows only the population")
-    decay = Training(weight_decay=settings.pop("weight_decay", 0.0)).weight_decay  # a length of training is not needed
+    refuse_without_effect(settings)
     if scaling:
-        laws = scaling_numbers(Experiment.from_flat(settings))
+        laws = scaling_numbers(Setup.from_flat(settings))
         print(json_text.dumps(laws, indent=1) if json else scaling_table(laws))
         return 0
-    if without_curve(settings):
-        settings.setdefault("samples", 2)  # levels do not ask how sequences are drawn, and training would
-    if decay > 0 and "init" not in settings:
-        raise BadInput(f"weight_decay: {decay} needs init, without which there is nothing to decay")
-    results = numbers(Experiment.from_flat(settings), "init" in settings, decay)
+    if "data" in settings or "seeds" in settings:
+        print(forecast(settings, json))
+        return 0
+    setup = Setup.from_flat(settings)
+    if setup.model.theory(setup.task) is None and setup.model.linear_twin() is None:
+        from iclflow.prediction.problem import no_theory
+
+        raise NoTheory(no_theory(setup.task, setup.model))
+    if setup.training.weight_decay > 0 and "init" not in settings:
+        raise BadInput(
+            f"weight_decay: {setup.training.weight_decay} needs init, without which there is nothing to decay"
+        )
+    results = numbers(setup, "init" in settings)
     print(json_text.dumps(results, indent=1) if json else table(results))
     return 0
 
 
-def without_curve(settings: dict[str, Any]) -> bool:
-    """Whether theory knows levels but no curve; neither is refused, before training is asked how long it takes."""
+def forecast(settings: dict[str, Any], json: bool) -> str:
+    """The forecast for own data or for several seeds, as text or as a JSON object."""
+    from iclflow.prediction.predict import predict
+
     parts = parts_by_name(settings)
-    task, model = parts["task"], parts["model"]
-    if model.theory(task) is None and model.linear_twin() is None and not any(model.complaints(task)):
-        from iclflow.prediction.problem import no_theory
-
-        raise NoTheory(no_theory(task, model))
-    return model.theory(task) is None
+    explicit = {name: getattr(parts["training"], name) for name in parts["training"].model_fields_set}
+    found = predict(parts["task"], parts["model"], data=parts["data"], **explicit)
+    return json_text.dumps(found.to_dict(), indent=1) if json else str(found)
 
 
-def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) -> dict[str, Any]:
+def numbers(setup: Setup, with_init: bool) -> dict[str, Any]:
     """The predictions as plain numbers, under the names of the JSON object."""
     from iclflow.prediction.edges import edge_warning, stable_rates
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
-    task, model, training = experiment.task, experiment.model, experiment.training
+    task, model, training = setup.task, setup.model, setup.training
     levels, quadratic = plateau_losses(task), landscape(task)
     most = len(levels) - 1
     visited = list(range(min(model.components(task), most) + 1)) if model.one_by_one else [0, most]
@@ -107,28 +112,15 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
     elif with_init:
         from iclflow.prediction.predict import predict
 
-        predicted = predict(
-            task, model, init=training.init, init_law=training.init_law, seed=training.seed, weight_decay=weight_decay,
-            optimizer=training.optimizer, beta=training.beta, muon=training.muon, lr=training.lr, batch=training.batch,
-            freeze_vectors=training.freeze_vectors,
-        )  # fmt: skip
+        predicted = predict(task, model, training=training)
         first = next(iter(predicted.drop_times.tolist()), None)
-        if not model.one_by_one and weight_decay == 0 and training.optimizer == "sgd":
+        if not model.one_by_one and training.weight_decay == 0 and training.optimizer == "sgd":
             first = escape_time(quadratic, training.init)
         results |= {
             "clock": "t/tau" if training.optimizer in ("sgd", "momentum") else "learning rate x step",
             "escape_time": first,
-            "drop_times": predicted.drop_times.tolist(),
-            "drop_intervals": predicted.drop_intervals.tolist(),
-            "reliable": predicted.reliable,
-            "notes": list(predicted.notes),
-            "heads": [int(i + (i >= 0)) for i in predicted.heads],  # from 1; -1: all at once
-            "head_shares": [None if np.isnan(share) else share for share in predicted.head_shares.tolist()],
-            "levels": predicted.levels.tolist(),
-            "directions": [int(i + (i >= 0)) for i in predicted.directions],
-            "never": [i + 1 for i in predicted.never],
-            "floors": predicted.floors.tolist(),
-            "decayed_losses": predicted.levels.tolist() if weight_decay > 0 else None,
+            "decayed_losses": predicted.levels.tolist() if training.weight_decay > 0 else None,
+            **predicted.to_dict(),
         }
     return results
 
@@ -136,7 +128,7 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
 SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the loss that can be saved, whose times the scaling laws are asked for
 
 
-def scaling_numbers(experiment: Experiment) -> dict[str, Any]:
+def scaling_numbers(experiment: Setup) -> dict[str, Any]:
     """The scaling laws, and when the excess loss of the scalar equations has fallen to a share of its start."""
     from iclflow.theory.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
 
@@ -228,7 +220,8 @@ def table(results: dict[str, Any]) -> str:
         lines.append(f"  escape time {first}; predicted drops at {results['clock']}:")
         names = ("drop_times", "drop_intervals", "heads", "directions", "head_shares")
         for number, (time, (low, high), *who) in enumerate(zip(*(results[name] for name in names), strict=True), 1):
-            lines.append(f"    {number}: {time:.6g}   (95 %: {low:.6g} to {high:.6g})" + learner(*who))
+            span = "" if low is None else f"   (95 %: {low:.6g} to {high:.6g})"
+            lines.append(f"    {number}: {time:.6g}{span}{learner(*who)}")
     lines += [f"  {note}" for note in results.get("notes", ())]
     if "drop_times" in results and not results["reliable"]:
         lines.append("  This forecast is not reliable.")

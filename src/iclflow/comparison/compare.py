@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from iclflow.comparison.comparing import Comparison, compare_one
-from iclflow.comparison.curves import Curve, array_curve, from_run, read_curves
+from iclflow.comparison.curves import Curve, array_curve, described, from_run, read_curves
 from iclflow.comparison.levels import LevelComparison, compare_levels
 from iclflow.comparison.overlay import Overlay, lay_over
-from iclflow.config import Task
+from iclflow.comparison.several import Comparisons
+from iclflow.config import Task, Training
+from iclflow.config.settings import named_optimizer, refuse_without_effect
 from iclflow.data.own import read_own_data
 from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Model
@@ -29,10 +31,10 @@ def compare(
     *,
     weights: Any = None,
     data: Any = None,
-    lr: float | None = None,
     time: Any = None,
     source: str | None = None,
-) -> Comparison | LevelComparison | list[Comparison | LevelComparison] | Overlay:
+    **settings: Any,
+) -> Comparison | LevelComparison | Comparisons | Overlay:
     """Compare training curves with theory, and with each other.
 
     Args:
@@ -43,13 +45,15 @@ def compare(
         weights: its initial weights, named arrays or tensors (a `state_dict`), or `FILE[:PREFIX]`: theory then predicts
             the whole curve.
         data: the sequences it was trained on, an array or an `.npz` file: theory then uses their moments.
-        lr: its learning rate, which puts steps on the clock t/tau.
         time: t/tau of every loss of an array.
         source: of a run, whose moments theory uses: `population` or `sample` (the default if it has one).
+        settings: how a curve from elsewhere was trained, by the names of `train`: `lr` puts its steps on the clock of
+            its `optimizer`, and with `weights`, or `init`, theory predicts the whole curve.
 
     Returns:
-        A `Comparison` of one run (a list if it has several seeds), or an `Overlay` of anything else. Where theory
-        predicts no curve (a model of your own, softmax, Adam), a `LevelComparison` with the levels of linear attention.
+        A `Comparison` of one run (`Comparisons` if it has several seeds), or an `Overlay` of anything else. Where
+        theory predicts no curve (a model of your own, softmax, Adam), a `LevelComparison` with the levels of linear
+        attention.
 
     Raises:
         BadInput: if not even the levels are known, or if a file or array cannot be read as a curve.
@@ -63,11 +67,12 @@ def compare(
     if isinstance(subject, str | Path) and is_run(subject):
         subject = load_run(subject)
     if isinstance(subject, Run):
-        for name, value in (("task", task), ("model", model), ("weights", weights), ("data", data), ("lr", lr)):
+        said = {"task": task, "model": model, "weights": weights, "data": data, "time": time, **settings}
+        for name, value in said.items():
             if value is not None:
                 raise BadInput(f"{name}: a run brings its own")
         if "seed" in subject.curves.dims:
-            return [curve_or_levels(subject.select(seed), source) for seed in subject.seeds]
+            return Comparisons([curve_or_levels(subject.select(seed), source) for seed in subject.seeds])
         return curve_or_levels(subject, source)
     if source is not None:
         raise BadInput("source: chooses the moments of a run; give data for a curve from elsewhere")
@@ -79,7 +84,12 @@ def compare(
         given = read_weights(weights)
         start = given.weights
         model, task = fitted(given, model, task)
-    settings = explicit_settings(task, model, lr)
+    settings, _ = named_optimizer(settings)
+    training = Training(**settings)
+    settings = {name: getattr(training, name) for name in settings}
+    refuse_idle(settings, weights is not None or "init" in settings)
+    settings |= explicit_settings(task, model)
+    described(settings)
     several = list(subject) if isinstance(subject, list | tuple) and not is_losses(subject) else [subject]
     curves = [curve for number, one in enumerate(several, 1) for curve in curves_of(one, settings, time, number)]
     return lay_over(curves, start, own)
@@ -100,13 +110,25 @@ def is_losses(subject: Sequence[Any]) -> bool:
     return all(isinstance(value, int | float | np.number) for value in subject)
 
 
-def explicit_settings(task: Task | None, model: Model | None, lr: float | None) -> dict[str, Any]:
+def refuse_idle(settings: dict[str, Any], predicts: bool) -> None:
+    """Settings on which nothing depends that is said about a curve from elsewhere."""
+    refuse_without_effect(settings)
+    for name in settings:
+        if name in ("steps", "seeds"):
+            raise BadInput(f"{name}: {settings[name]!r} has no effect on the comparison of a curve; leave it out")
+        if name not in ("lr", "optimizer", "beta", "weight_decay") and not predicts:
+            raise BadInput(
+                f"{name}: {settings[name]!r} has no effect without weights or init, which theory starts from"
+            )
+
+
+def explicit_settings(task: Task | None, model: Model | None) -> dict[str, Any]:
     """What was said about curves that do not know their own settings."""
     settings: dict[str, Any] = {} if model is None else {"model": model.kind}
     for record in (task, model):
         if record is not None:
             settings |= {name: getattr(record, name) for name in record.model_fields_set}
-    return settings if lr is None else {**settings, "lr": lr}
+    return settings
 
 
 def curves_of(subject: Any, settings: dict[str, Any], time: Any, number: int) -> list[Curve]:

@@ -27,6 +27,7 @@ __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
 BLOWN = 10.0  # times the initial or the zero loss: beyond it a loss has blown up
 FEWEST = 100  # steps after the last drop that show a floor
+BEGUN = 1.02  # times the first loss: a run never was on a plateau above it
 FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
 
 
@@ -59,15 +60,15 @@ class Drop:
 
     @property
     def error(self) -> float | None:
-        """The relative error of the predicted time; `None` if the run did not reach the drop or started below it."""
-        if not self.observed_time:
+        """The relative error of the predicted time; `None` if the run did not reach the drop or began below it."""
+        if self.observed_time is None or self.observed_time <= 0:
             return None
         return abs(self.predicted_time - self.observed_time) / self.observed_time
 
     @property
     def inside(self) -> bool | None:
         """Whether the observed time lies in the interval; `None` if there is no such time or no interval."""
-        if not self.observed_time or not self.low <= self.high:
+        if self.error is None or self.observed_time is None or not self.low <= self.high:
             return None
         return self.low <= self.observed_time <= self.high
 
@@ -142,7 +143,8 @@ class Comparison:
             " observed)",
         ]
         for number, d in enumerate(self.drops, 1):
-            observed = "        -       -" if d.observed_time is None else f"{d.observed_time:9.2f} {d.error:7.2%}"
+            seen = "-" if d.observed_time is None else f"{d.observed_time:.2f}"
+            observed = f"{seen:>9s} {'-' if d.error is None else f'{d.error:.2%}':>7s}"
             head, direction, *observed_pair = d.numbers().values()
             pairs = (head, direction), observed_pair
             heads = "; ".join(", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in pairs)
@@ -176,6 +178,7 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     source = source or ("population" if exact else "sample")
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
+    refuse_unknown_population(run, source)
     sample = sample_landscape(run) if source == "sample" else None
     prediction = forecast_of(run, sample)
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
@@ -195,6 +198,12 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     return Comparison(
         run.seeds[0], largest, mean, drops, plateaus, prediction, source, time, loss, window, floor, blown_up
     )
+
+
+def refuse_unknown_population(run: Run, source: str) -> None:
+    """Nobody knows the law behind a user's own sequences."""
+    if source == "population" and run.experiment.data is not None:
+        raise BadInput("source: must be 'sample' for a run on your own data, whose population is not known")
 
 
 def forecast_of(run: Run, sample: SampleLandscape | None) -> Prediction:
@@ -350,9 +359,9 @@ def observed_plateaus(
     if len(time) < 3:
         return []
     waits = np.diff(prediction.drop_times, prepend=0.0)
-    plateaus = []
+    plateaus, below = [], np.sum(prediction.levels[:-1] > BEGUN * loss[0])  # levels that the run has begun below
     for level, start, length in zip(*find_plateaus(time, loss), strict=True):
-        nearest = int(np.argmin(np.abs(prediction.levels - level)))
+        nearest = int(below + np.argmin(np.abs(prediction.levels[below:] - level)))
         wait = float(waits[nearest]) if nearest < len(waits) else None
         plateaus.append(Plateau(float(level), float(prediction.levels[nearest]), float(start), float(length), wait))
     return plateaus

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
+from iclflow.experiment import Setup
 from iclflow.results.loading import load_run
 from iclflow.results.run import Run
 from iclflow.system.arrays import as_array
@@ -41,6 +41,7 @@ class Curve:
     time: Float[np.ndarray, " T"] | None
     run: Run | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)  # of these what the user said, not the name of the file
 
     def axis(self, clock: str) -> Float[np.ndarray, " T"]:
         """Return the times (`clock` is `time`) or the steps of the curve."""
@@ -66,7 +67,7 @@ def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
     step, time, loss = read_table(path) if path.suffix == ".csv" else read_text(path)
     if time is None and step is not None and "lr" in known:
         time = step * clock(known)
-    return [Curve(str(path), loss, step, time, None, known)]
+    return [Curve(str(path), loss, step, time, None, known, settings)]
 
 
 def from_run(run: Run, name: str) -> Curve:
@@ -91,7 +92,7 @@ def array_curve(losses: Any, time: Any, settings: dict[str, Any], name: str) -> 
     step = np.arange(len(loss), dtype=float)
     if axis is None and "lr" in settings:
         axis = step * clock(settings)
-    return Curve(name, loss, step, axis, None, settings)
+    return Curve(name, loss, step, axis, None, settings, settings)
 
 
 def told_by_name(name: str) -> dict[str, Any]:
@@ -107,19 +108,16 @@ def told_by_name(name: str) -> dict[str, Any]:
     return {**settings, "rank": int(rank)} if model == "attnS" else settings
 
 
-def described(settings: dict[str, Any]) -> Experiment:
-    """The experiment behind a curve from elsewhere; what only a new run would need is filled in."""
-    try:
-        return Experiment.from_flat(settings)
-    except BadInput:
-        return Experiment.from_flat({"samples": 2, "steps": 1, "lr": 1.0, **settings})
+def described(settings: dict[str, Any]) -> Setup:
+    """The task, model and training behind a curve from elsewhere."""
+    return Setup.from_flat(settings)
 
 
 def clock(settings: dict[str, Any]) -> float:
-    """The time t/tau that passes in one step."""
-    experiment = described(settings)
-    assert experiment.training.lr is not None
-    return clock_of(experiment.task, experiment.model, experiment.training).time(experiment.training.lr)
+    """How far one step moves the clock of the rule."""
+    setup = described(settings)
+    assert setup.training.lr is not None
+    return clock_of(setup.task, setup.model, setup.training).time(setup.training.lr)
 
 
 def read_text(path: Path) -> tuple[Column, None, Column]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from iclflow.comparison.comparing import Plateau
+from iclflow.comparison.comparing import Plateau, refuse_unknown_population
 from iclflow.comparison.plateaus import find_drops, find_plateaus
 from iclflow.data.sequences import sample
 from iclflow.errors import NoTheory
@@ -108,6 +108,7 @@ def compare_levels(run: Run, source: str | None, why: NoTheory) -> LevelComparis
     if run.training.weight_decay > 0 or run.task.icl_fraction < 1:
         raise why
     source = source or ("population" if run.experiment.population else "sample")
+    refuse_unknown_population(run, source)
     quadratic = landscape(run.task) if source == "population" else sample_landscape(run)
     matrices = [rank_optimum(quadratic, m) for m in range(run.task.dim + 1)]
     levels = np.array([quadratic.loss(A) for A in matrices])

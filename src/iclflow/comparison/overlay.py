@@ -13,9 +13,10 @@ from jaxtyping import Float
 from iclflow.comparison.comparing import compare_one, gaps
 from iclflow.comparison.curves import Curve, described
 from iclflow.comparison.plateaus import find_drops, find_plateaus
+from iclflow.config import Training
 from iclflow.data.own import OwnData
-from iclflow.errors import BadInput
-from iclflow.experiment import Experiment
+from iclflow.errors import BadInput, NoTheory
+from iclflow.experiment import Setup
 from iclflow.models import Weights
 from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
@@ -142,17 +143,19 @@ def expected(curve: Curve, weights: Weights | None, own: OwnData | None) -> Pred
             return compare_one(curve.run, None).prediction
         except BadInput:
             return None
-    if weights is None:
+    if weights is None and "init" not in curve.given:
         return None
-    experiment = described(curve.settings)
-    task, model = experiment.task, infer_model(weights, experiment.model)
-    sample = None if own is None else own_landscape(own, experiment.replace(task=task, model=model))
-    if model.theory(task) is None:
+    setup = described(curve.settings)
+    model = setup.model if weights is None else infer_model(weights, setup.model)
+    how = {name: value for name, value in curve.given.items() if name in Training.model_fields}
+    try:
+        found = predict(setup.task, model, weights=weights, data=own, **how)
+    except NoTheory:
         return None
-    return predict(task, model, weights=weights, sample=sample, lr=experiment.training.lr)
+    return found if len(found.drop_times) or len(found.levels) < 2 else None  # without times there is no curve
 
 
-def own_landscape(own: OwnData, experiment: Experiment) -> SampleLandscape:
+def own_landscape(own: OwnData, experiment: Setup) -> SampleLandscape:
     """The loss of a user's sequences, as theory sees it."""
     task, model = experiment.task, experiment.model
     pushed = tasks_asymmetry(own.training, model, task, experiment.training)

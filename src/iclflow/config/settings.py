@@ -10,7 +10,9 @@ from iclflow.errors import BadInput
 if TYPE_CHECKING:
     import optax
 
-__all__ = ["named_optimizer", "showing_settings"]
+__all__ = ["named_optimizer", "refuse_without_effect", "showing_settings"]
+
+WITHOUT_EFFECT = ("test_samples", "gram_samples", "engine", "dtype", "tolerance", "records", "spacing")
 
 Result = TypeVar("Result")
 
@@ -38,3 +40,10 @@ def named_optimizer(settings: dict[str, Any]) -> tuple[dict[str, Any], "optax.Gr
         raise BadInput(f"optimizer: {given!r} must be a name or an optax.GradientTransformation")
     name = getattr(given.update, "__qualname__", "optimiser").partition(".")[0]
     return {**settings, "optimizer": f"{GIVEN}{name}"}, given
+
+
+def refuse_without_effect(settings: dict[str, Any]) -> None:
+    """Settings of how a run is carried out, on which a forecast cannot depend."""
+    for name in WITHOUT_EFFECT:
+        if name in settings and str(settings[name]) != str(Training.model_fields[name].default):
+            raise BadInput(f"{name}: {settings[name]!r} has no effect on a forecast; leave it out")

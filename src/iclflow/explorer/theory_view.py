@@ -4,6 +4,7 @@ This takes tens of milliseconds for most states and seconds for many heads of hi
 asks for `outline` (the levels) where `theory_view` is not there at once, and for the rest when it is.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,10 +63,7 @@ def theory_view(state: State) -> TheoryView:
     levels, end = plateau_losses(task), expected_end(state)
     deep = f" {ONE_LAYER}" if state.layers > 1 else ""
     try:
-        prediction = predict(
-            task, model, init=training.init, init_law=training.init_law, seed=state.seed,
-            weight_decay=state.weight_decay, optimizer=state.optimizer, lr=training.lr,
-        )  # fmt: skip
+        prediction = predict(task, model, training=training.replace(samples=math.inf))
     except BadInput as error:
         return levels_only(levels, f"There is no forecast ({error}).{deep}", end, state.clock)
     notes = sentences_of(prediction)

@@ -125,7 +125,7 @@ def spread_staircase(plain: Prediction, problem: Problem, batches: Batches) -> P
     for head, direction, time in zip(plain.heads, plain.directions, plain.drop_times, strict=True):
         A = d.matrix(d.strength * learned)
         error = few.label - np.einsum("poi,ij,pj->po", few.context, A, few.query, optimize=True)
-        noise = force_noise(few, error, d.left)
+        noise = np.atleast_2d(force_noise(few, error, d.left))  # of a single direction it is a number
         drops.append(Drop(int(head), float(time), np.where(learned, 0.0, d.drive), noise))
         learned[direction] = True
     spreads = drop_spreads(heads.value, key[:, 0] @ d.left, query[:, 0] @ d.right, drops, batch, step)
@@ -167,7 +167,7 @@ def add_floor(plain: Prediction, problem: Problem, batches: Batches) -> Predicti
         f"minibatches: the loss stays {floors[-1]:.3g} above the last level, and less with time"
         f" ({ends[-1]:.3g} after t/tau {ages[-1]:.3g}), because noise moves weights to flatter minima"
     )
-    sharp = step * float(np.linalg.eigvalsh(known[-1].stiffness)[-1])
+    sharp = step * float(np.linalg.eigvalsh(known[-1].stiffness).max(initial=0.0))
     rough = (
         (f"minibatches: the step is {sharp:.2g} over the stiffness; the floor is approximate",) if sharp > STIFF else ()
     )

@@ -7,9 +7,19 @@ import numpy as np
 from iclflow.system.notebook import Line, card, chart, paragraph, table
 
 if TYPE_CHECKING:
-    from iclflow.prediction.result import Prediction
+    from iclflow.prediction.result import Prediction, Predictions
 
-__all__ = ["CLOCK", "confidence", "counted", "prediction_card", "prediction_text", "remarks", "theory_line"]
+__all__ = [
+    "CLOCK",
+    "confidence",
+    "counted",
+    "prediction_card",
+    "prediction_text",
+    "predictions_card",
+    "predictions_text",
+    "remarks",
+    "theory_line",
+]
 
 CLOCK = "time t/tau"
 
@@ -35,6 +45,38 @@ def prediction_card(prediction: "Prediction") -> str:
         table([("levels", ", ".join(f"{level:.5g}" for level in prediction.levels))]),
         *(paragraph(note) for note in remarks(prediction)),
     )
+
+
+def predictions_text(several: "Predictions") -> str:
+    """One line of drop times a seed."""
+    lines = [f"<iclflow.Predictions: {len(several)} seeds>", "  seed   reliable   drops at t/tau (95 % interval)"]
+    for seed, p in zip(several.seeds, several, strict=True):
+        times = [
+            f"{t:.5g} ({low:.5g} to {high:.5g})" for t, (low, high) in zip(p.drop_times, p.drop_intervals, strict=True)
+        ]
+        lines.append(f"  {seed:4d}   {'yes' if p.reliable else 'no':8s}   {', '.join(times) or '-'}")
+    return "\n".join([*lines, *(f"  {note}" for note in shared_remarks(several))])
+
+
+def predictions_card(several: "Predictions") -> str:
+    """All curves, and one row of drop times a seed."""
+    times, most = several.drop_times.values, several.drop_times.sizes["drop"]
+    cells = lambda row: [None if np.isnan(t) else float(t) for t in row]
+    rows = [
+        (seed, "yes" if p.reliable else "no", *cells(row))
+        for seed, p, row in zip(several.seeds, several, times, strict=True)
+    ]
+    return card(
+        f"Predictions for {len(several)} seeds",
+        chart([theory_line(p, p.end) for p in several], CLOCK, levels=several[0].levels),
+        table(rows, ("seed", "reliable", *(f"drop {m + 1}" for m in range(most)))),
+        *(paragraph(note) for note in shared_remarks(several)),
+    )
+
+
+def shared_remarks(several: "Predictions") -> list[str]:
+    """What is said about any of them, once."""
+    return list(dict.fromkeys(note for p in several for note in p.notes))
 
 
 def theory_line(prediction: "Prediction", end: float) -> Line:

@@ -1,6 +1,5 @@
 """What is asked of theory: a task, a model, a training, data and initial weights, of which each is decided once."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -8,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iclflow.config import Task, Training
-from iclflow.config.settings import named_optimizer
-from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput, NoTheory
-from iclflow.experiment import Setup
 from iclflow.models import Model, Weights
-from iclflow.models.base import check_order
-from iclflow.models.initial import initial_weights
-from iclflow.models.parts import check_weights
 from iclflow.models.reduced import Reduced
-from iclflow.prediction.sample import landscape_of, sample_draws, tasks_asymmetry, training_sample
-from iclflow.results.inputs import read_inputs
 from iclflow.system.digest import digest
 from iclflow.theory.equations import Layout, Parts
 from iclflow.theory.landscape import Landscape, landscape
@@ -29,10 +20,9 @@ from iclflow.units import Clock, clock_of, to_paper_weights
 if TYPE_CHECKING:
     from iclflow.prediction.regimes.regime import Regime
 
-__all__ = ["Problem", "no_theory", "parts_of", "problems"]
+__all__ = ["Problem", "no_theory", "parts_of"]
 
 UPDATES = ("optimizer", "beta", "muon", "weight_decay", "lr", "batch", "freeze_vectors")  # what a forecast depends on
-WITHOUT_EFFECT = ("test_samples", "gram_samples", "engine", "dtype", "tolerance", "records", "spacing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,44 +138,6 @@ class Problem:
         numbers = digest(*(part for pair in described for part in pair))
         updates = tuple(getattr(self.training, name) for name in UPDATES)
         return self.task, self.model, updates, numbers
-
-
-def problems(
-    task: Task | None, model: Model | None, *, weights: Any = None, data: Any = None,
-    sample: SampleLandscape | None = None, draws: Draws | None = None, training: Training | None = None,
-    **settings: Any,
-) -> Iterator[Problem]:  # fmt: skip
-    """The problem of every seed, from what a user gave; settings mean what they mean to `train`."""
-    check_order(task, model)
-    settings, _ = named_optimizer(settings)
-    chosen = Training(**settings) if training is None else training.replace(**settings)
-    refuse_without_effect(settings)
-    if sample is not None and (data is not None or "samples" in settings):
-        raise BadInput("sample: brings the moments of the data; give neither data nor samples beside it")
-    setup, own, start = read_inputs(task, model, chosen, data, weights, Setup)
-    task, model, chosen = setup.task, setup.model, setup.training
-    if model.theory(task) is None:
-        raise NoTheory(no_theory(task, model))
-    drawn = own is None and sample is None and not setup.population and task.icl_fraction == 1
-    for seed in range(chosen.seed, chosen.seed + chosen.seeds):
-        one, moments, cut = chosen.replace(seed=seed, seeds=1), sample, draws
-        if drawn or own is not None:
-            sequences = training_sample(task, one) if own is None else own.training
-            moments = landscape_of(sequences, task, model, tasks_asymmetry(sequences, model, task, one))
-            if one.batch is not None and draws is None:
-                cut = sample_draws(sequences, model.normalize(task) == "tokens")
-        given = start
-        if given is None:
-            known = covariances(task) if own is None else own.covariances
-            given = initial_weights(model, task, one.init_law, one.init, seed, known)
-        yield Problem.of(task, model, one, check_weights(model, task, given), sample=moments, draws=cut)
-
-
-def refuse_without_effect(settings: dict[str, Any]) -> None:
-    """Settings of how a run is carried out, on which a forecast cannot depend."""
-    for name in WITHOUT_EFFECT:
-        if name in settings and settings[name] != Training.model_fields[name].default:
-            raise BadInput(f"{name}: {settings[name]!r} has no effect on a forecast; leave it out")
 
 
 def no_theory(task: Task, model: Model) -> str:

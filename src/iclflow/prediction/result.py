@@ -1,13 +1,16 @@
 """What a prediction holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["Curve", "Prediction", "Times"]
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Curve", "Prediction", "Predictions", "Times"]
 
 Times = Float[np.ndarray, " T"]
 Curve = Callable[[Times], np.ndarray]
@@ -81,6 +84,23 @@ class Prediction:
         last = self.drop_times[-1] if len(self.drop_times) else 1.0
         return 1.25 * float(last) + 1.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the curves, ready for JSON; heads and directions count from 1, -1 is all at once."""
+        number = lambda x: None if np.isnan(x) else float(x)
+        return {
+            "levels": self.levels.tolist(),
+            "drop_times": self.drop_times.tolist(),
+            "drop_intervals": [[number(low), number(high)] for low, high in self.drop_intervals],
+            "heads": [int(i + (i >= 0)) for i in self.heads],
+            "directions": [int(i + (i >= 0)) for i in self.directions],
+            "head_shares": [number(share) for share in self.head_shares],
+            "never": [i + 1 for i in self.never],
+            "floors": self.floors.tolist(),
+            "reliable": self.reliable,
+            "notes": list(self.notes),
+            "method": self.method,
+        }
+
     def __repr__(self) -> str:
         from iclflow.prediction.notebook import prediction_text
 
@@ -91,3 +111,69 @@ class Prediction:
         from iclflow.prediction.notebook import prediction_card
 
         return prediction_card(self)
+
+
+class Predictions(Sequence[Prediction]):
+    """The predictions of several seeds: a sequence, with what they share as arrays over seed and drop (from 1)."""
+
+    def __init__(self, seeds: Sequence[int], predictions: Sequence[Prediction]) -> None:
+        self.seeds, self.predictions = list(seeds), list(predictions)
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Predictions": ...
+    def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
+        if isinstance(index, slice):
+            return Predictions(self.seeds[index], self.predictions[index])
+        return self.predictions[index]
+
+    @property
+    def drop_times(self) -> "xr.DataArray":
+        """Times over (seed, drop); NaN where a seed has fewer drops."""
+        return self.labelled("drop_time", "time t/tau of a drop", lambda p: p.drop_times)
+
+    @property
+    def drop_intervals(self) -> "xr.DataArray":
+        """The 95 % intervals over (seed, drop, end); the ends are `low` and `high`."""
+        return self.labelled(
+            "drop_interval", "95 % interval of a drop time", lambda p: p.drop_intervals, end=["low", "high"]
+        )
+
+    @property
+    def reliable(self) -> "xr.DataArray":
+        """Whether the theory is inside its range, over seed."""
+        import xarray as xr
+
+        return xr.DataArray([p.reliable for p in self], dims="seed", coords={"seed": self.seeds}, name="reliable")
+
+    def labelled(
+        self, name: str, about: str, part: Callable[[Prediction], np.ndarray], **more: list[str]
+    ) -> "xr.DataArray":
+        """A part of every prediction, filled up with NaN."""
+        import xarray as xr
+
+        most = max(len(p.drop_times) for p in self)
+        rows = np.full((len(self), most, *(len(labels) for labels in more.values())), np.nan)
+        for row, p in zip(rows, self, strict=True):
+            row[: len(p.drop_times)] = part(p)
+        coords = {"seed": self.seeds, "drop": np.arange(1, most + 1), **more}
+        return xr.DataArray(rows, dims=tuple(coords), coords=coords, name=name, attrs={"long_name": about})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the curves, ready for JSON."""
+        return {"predictions": [{"seed": s, **p.to_dict()} for s, p in zip(self.seeds, self, strict=True)]}
+
+    def __repr__(self) -> str:
+        from iclflow.prediction.notebook import predictions_text
+
+        return predictions_text(self)
+
+    def _repr_html_(self) -> str:
+        """All curves, and one table of their drops, for notebooks."""
+        from iclflow.prediction.notebook import predictions_card
+
+        return predictions_card(self)

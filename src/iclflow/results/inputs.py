@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iclflow.config import Task, Training
-from iclflow.data.own import OwnData, read_own_data
+from iclflow.data.own import OwnData, agreed_task, read_own_data
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment, Setup
 from iclflow.models import Model, Separate, Weights
@@ -34,7 +34,8 @@ def read_inputs(
     """Read data and weights, and fit task and model to their sizes; a contradiction is refused in one line."""
     own = None
     if data is not None:
-        own, task = read_own_data(data, task)
+        known = isinstance(data, OwnData)  # was read before
+        own, task = (data, agreed_task(task, data.sizes)) if known else read_own_data(data, task)
     if weights is not None and not isinstance(weights, GivenWeights):
         weights = read_weights(weights)
     if weights is not None:

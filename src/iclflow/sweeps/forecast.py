@@ -1,5 +1,6 @@
 """What theory predicts for the runs of a sweep, from their settings alone."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -14,20 +15,15 @@ __all__ = ["expected_of", "expected_quantity"]
 
 @cache
 def expected_of(experiment: Experiment) -> Prediction | None:
-    """What theory predicts for a run, on the population even if its sample is finite.
+    """What theory predicts for a run with its training, on the population even if its sample is finite.
 
-    `None` if there is no theory: for softmax, and for a user's own data.
+    `None` without a theory: for softmax, and for a user's own data. Without `lr` the noise of batches is not known.
     """
-    training = experiment.training
-    if experiment.data is not None:
-        return None
+    training = experiment.training.replace(samples=math.inf, seeds=1)
+    if training.lr is None:
+        training = training.replace(batch=None)
     try:
-        return predict(
-            experiment.task, experiment.model, init=training.init, init_law=training.init_law, seed=training.seed,
-            weight_decay=training.weight_decay, optimizer=training.optimizer, beta=training.beta, muon=training.muon,
-            lr=None if training.optimizer == "sgd" and training.batch is None else training.lr,
-            batch=training.batch if training.lr is not None else None, freeze_vectors=training.freeze_vectors,
-        )  # fmt: skip
+        return None if experiment.data else predict(experiment.task, experiment.model, training=training)
     except BadInput:
         return None
 

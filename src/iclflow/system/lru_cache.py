@@ -1,11 +1,9 @@
-"""What was made last of something slow, for those who ask for the same again."""
+"""A thread-safe cache of recent values, limited by count and bytes."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
-
-import jax
 
 __all__ = ["LRUCache"]
 
@@ -39,4 +37,6 @@ class LRUCache:
 
     def weight(self) -> int:
         """The size of all values in bytes."""
+        import jax
+
         return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(list(self.things.values())))

@@ -33,9 +33,14 @@ class Depth(Regime):
         rows = lambda array: array.reshape(-1, per_layer, *array.shape[1:])
         loops = settings["layers"] if looped else 1
         start = rows(heads.value), rows(key), rows(query)
-        stairs, coarse = (
-            depth.ladder(depth.contexts(task, draws, loops=loops), *start) for draws in (depth.DRAWS, depth.DRAWS // 4)
-        )
+        ladder = lambda draws: depth.ladder(depth.contexts(task, draws, loops=loops), *start)
+        try:
+            with np.errstate(divide="ignore", invalid="ignore"):  # of a head without size, refused below
+                stairs, coarse = ladder(depth.DRAWS), ladder(depth.DRAWS // 4)
+        except BadInput:
+            raise
+        except (AttributeError, ValueError, ArithmeticError, np.linalg.LinAlgError):  # a solver that gives up
+            raise BadInput(LOST) from None
         half = depth_widths(stairs, coarse, task.dim)
         many = settings["layers"] > 2 and not looped and task.dim > 1
         notes = {
@@ -64,6 +69,7 @@ class Depth(Regime):
         return depth.lowest_loss(task, settings["layers"], settings["looped"])
 
 
+LOST = "weights: the theory of depth cannot be followed to the end from these; train the model to see its drops"
 LABEL_BLOCKS = (
     "the theory of depth is for the label blocks (freeze_vectors); with all blocks trained the token stream learns"
     " too, and the later drops come at other times and end lower"

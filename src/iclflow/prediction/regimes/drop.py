@@ -63,7 +63,7 @@ class Drop(Regime):
         start, modes = merged.alignment(L, heads.value, heads.key_query), merged.modes(L, decay)
         lowest = float(modes.loss(modes.rest())) if decay > 0 else float(L.loss(rank_optimum(L, problem.task.dim)))
         if not start.alpha > 0:
-            raise BadInput("weights: must have a part along C_1 that grows; theirs only shrinks")
+            raise BadInput("weights: no part of them grows, so that no drop comes; draw others, or more heads")
         half_time = merged.half_time(L, start.alpha, decay)
         blocks = problem.model.vectors(problem.task).items()
         vectors = any(np.any(problem.weights[name][where]) for name, where in blocks)

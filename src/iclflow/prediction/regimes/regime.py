@@ -36,9 +36,13 @@ class Regime:
     @classmethod
     def predict(cls, problem: Problem) -> Prediction:
         """The prediction for a problem."""
-        changed, task = with_optimizer(problem), problem.task
-        if problem.training.batch is not None:
-            changed = with_batches(changed, problem)
+        task = problem.task
+        try:
+            changed = with_batches(with_optimizer(problem), problem)
+        except np.linalg.LinAlgError:
+            raise BadInput(
+                "spectrum: must have full rank for a forecast; these data do not span all directions"
+            ) from None
         odd = task.tasks is not None and not task.symmetric and not problem.training.freeze_vectors
         return replace(changed.noted(ODD_TASKS), reliable=False) if odd else changed
 

@@ -44,8 +44,8 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
         {
             name: Variable((*axis, "step"), pick([o.losses[:, i] for o in outcomes]), LOSS.get(name, {}))
             for i, name in enumerate(names)
-        },
-        {
+        }
+        | {
             "step": Variable(("step",), np.arange(max(len(o.losses) for o in outcomes)), steps),
             "time": Variable(("step",) if same_time else ("seed", "step"), times, about),
             **seeds,
@@ -56,8 +56,8 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
     recorded = lambda name: pick([np.stack([snapshot[name] for snapshot in o.snapshots]) for o in outcomes])
     dims = lambda name: (*axis, "record", *axes.get(name, unnamed(name)))
     weights = Labelled(
-        {name: Variable(dims(name), recorded(name), {"long_name": f"weights {name}"}) for name in first.initial},
-        {
+        {name: Variable(dims(name), recorded(name), {"long_name": f"weights {name}"}) for name in first.initial}
+        | {
             "step": Variable((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes]), steps),
             "time": Variable((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
             **seeds,
@@ -79,14 +79,15 @@ def gather_moments(outcomes: list[Outcome]) -> Labelled | None:
         return moments_of(kept[:1]).pick("seed", 0)
     if len(kept) * kept[0].left.nbytes > MOST_MOMENTS:
         return None
-    return Labelled(moments_of(kept).data, {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})})
+    seeds = Variable(("seed",), np.array([o.seed for o in outcomes]), {})
+    return Labelled({**moments_of(kept).variables, "seed": seeds})
 
 
 def moments_of(moments: list[Moments]) -> Labelled:
     """Dense moments along a new axis `seed`."""
     dims = {"left": ("feature", "feature_"), "cross": ("output", "feature"), "power": ()}
     stacked = lambda name: np.stack([np.asarray(getattr(m, name)) for m in moments])
-    return Labelled({name: Variable(("seed", *axes), stacked(name), {}) for name, axes in dims.items()}, {})
+    return Labelled({name: Variable(("seed", *axes), stacked(name), {}) for name, axes in dims.items()})
 
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +139,8 @@ def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
     shared |= {name: resumed.summary[name] for name in ("task_asymmetry",) if name in resumed.summary}
     shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in resumed.curves]}
     run = gather(experiment, outcomes, resumed.summary["engine"], shared)
-    run.moments, run.own = resumed.moments, resumed.own
+    run.groups |= {"moments": resumed.groups["moments"]} if "moments" in resumed.groups else {}
+    run.own = resumed.own
     return run
 
 

@@ -2,18 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from iclflow.errors import BadInput, DamagedStore
 from iclflow.experiment import Experiment
 from iclflow.models import Model
+from iclflow.results.earlier import earlier_arrays
+from iclflow.results.labelled import labelled_tensors
 from iclflow.results.run import Run
-from iclflow.results.tensors import read_tensors
-from iclflow.results.writing import GROUPS, SCHEMA
+from iclflow.results.tensors import read_metadata, read_tensors
+from iclflow.results.writing import SCHEMA
 from iclflow.system.digest import file_digest
-
-if TYPE_CHECKING:
-    import xarray
 
 __all__ = ["is_run", "load_run"]
 
@@ -46,26 +46,29 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
         schema, files, config = summary.pop("schema"), summary.pop("files"), summary["config"]
     except (ValueError, KeyError, AttributeError, TypeError, OSError):
         raise DamagedStore(f"{path}/summary.json: is damaged") from None
-    if schema != SCHEMA:
-        raise DamagedStore(f"{path}: has schema {schema}, this version reads {SCHEMA}")
+    if schema not in (1, SCHEMA):
+        raise DamagedStore(f"{path}: has schema {schema}, this version reads 1 and {SCHEMA}")
     for name, digest in files.items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise DamagedStore(f"{path}/{name}: is missing or damaged")
-    curves, weights, moments = (open_group(path / "arrays.zarr", group) for group in GROUPS)
-    if curves is None or weights is None:
-        raise DamagedStore(f"{path}/arrays.zarr: is missing or damaged")
-    tensors = read_tensors(str(path / "weights.safetensors"))
-    initial = {name.removeprefix("weights."): array for name, array in tensors.items() if name.startswith("weights.")}
-    state = path / "optimizer.safetensors"
-    optimizer = read_tensors(str(state)) if state.is_file() else {}
-    return Run(Experiment.from_file(config, model), curves, weights, initial, summary, optimizer, moments)
+    initial = starting_with("weights.", read_tensors(str(path / "weights.safetensors")))
+    if schema == SCHEMA:
+        file = path / "arrays.safetensors"
+        tensors = read_tensors(str(file))
+        groups, state = labelled_tensors(tensors, read_metadata(file)), starting_with("optimizer/", tensors)
+    else:
+        groups, state = earlier_arrays(path)
+    return Run(
+        Experiment.from_file(config, model),
+        groups["curves"],
+        groups["weights"],
+        initial,
+        summary,
+        state,
+        groups.get("moments"),
+    )
 
 
-def open_group(store: Path, group: str) -> "xarray.Dataset | None":
-    """One group of arrays, loaded into memory; `None` if there is no such group."""
-    if not (store / group).is_dir():
-        return None
-    import xarray
-
-    with xarray.open_zarr(store, group=group, consolidated=False, chunks=None) as dataset:
-        return dataset.load()
+def starting_with(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}

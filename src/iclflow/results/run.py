@@ -17,7 +17,7 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
@@ -50,52 +50,37 @@ class Run:
     def __init__(
         self,
         experiment: Experiment,
-        curves: "Labelled | xarray.Dataset",
-        weights: "Labelled | xarray.Dataset",
+        curves: Labelled,
+        weights: Labelled,
         initial_weights: Weights,
         summary: dict[str, Any],
         optimizer_state: dict[str, np.ndarray] | None = None,
-        moments: "Labelled | xarray.Dataset | None" = None,
+        moments: Labelled | None = None,
         own: OwnData | None = None,
     ):
         self.experiment, self.initial_weights, self.summary = experiment, initial_weights, summary
-        self.groups: dict[str, Any] = {"curves": curves, "weights": weights, "moments": moments}
+        self.groups = {"curves": curves, "weights": weights, **({} if moments is None else {"moments": moments})}
         self.optimizer_state = optimizer_state or {}
         self.own = own  # the user's own sequences, if they are in memory
 
-    def dataset(self, group: str) -> Any:
-        """A group of arrays as a dataset, made when it is first asked for."""
-        if isinstance(self.groups[group], Labelled):
-            self.groups[group] = self.groups[group].dataset()
-        return self.groups[group]
+    def arrays(self, group: str) -> Any:
+        """The arrays of `curves`, `weights` or `moments` without xarray; `None` if there are no moments."""
+        return self.groups.get(group)
 
-    @overload
-    def arrays(self, group: Literal["curves", "weights"]) -> Labelled: ...
-    @overload
-    def arrays(self, group: str) -> Labelled | None: ...
-    def arrays(self, group: str) -> Labelled | None:
-        """A group of arrays without xarray."""
-        kept = self.groups[group]
-        return kept if kept is None or isinstance(kept, Labelled) else Labelled.of(kept)
-
-    @property
+    @cached_property
     def curves(self) -> "xarray.Dataset":
         """The losses at every step, with the time t/tau."""
-        return self.dataset("curves")
+        return self.groups["curves"].dataset()
 
-    @property
+    @cached_property
     def weights(self) -> "xarray.Dataset":
         """The weights at the recorded times."""
-        return self.dataset("weights")
+        return self.groups["weights"].dataset()
 
-    @property
+    @cached_property
     def moments(self) -> "xarray.Dataset | None":
         """The label moments of the sample, or `None` on the population."""
-        return self.dataset("moments")
-
-    @moments.setter
-    def moments(self, moments: "Labelled | xarray.Dataset | None") -> None:
-        self.groups["moments"] = moments
+        return self.groups["moments"].dataset() if "moments" in self.groups else None
 
     @property
     def task(self) -> Task:
@@ -219,7 +204,7 @@ class Run:
         ends = weights.take("record", np.stack([np.zeros_like(last), last], axis=-1))
         return Run(
             self.experiment, self.groups["curves"], ends, self.initial_weights, self.summary, self.optimizer_state,
-            self.groups["moments"], self.own,
+            self.groups.get("moments"), self.own,
         )  # fmt: skip
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:

@@ -1,9 +1,8 @@
 """A run as a directory, written completely or not at all.
 
 summary.json          status, config, versions, and a SHA-256 of every other file
-arrays.zarr/          groups `curves` and `weights`, and `moments` where training saw a sample
+arrays.safetensors    `curves/*`, `weights/*` along training, `moments/*` where training saw a sample, and `optimizer/*`
 weights.safetensors   `weights.*` before the first step, `final_weights.*` after the last
-optimizer.safetensors the state of momentum and Adam (absent for plain descent and for the flow)
 """
 
 import json
@@ -13,14 +12,14 @@ from typing import Any
 
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+from iclflow.results.labelled import to_tensors
 from iclflow.results.tensors import write_tensors
 from iclflow.system.atomic import files_below, written_whole
 from iclflow.system.digest import file_digest, json_digest
 
-__all__ = ["GROUPS", "SCHEMA", "default_directory", "refuse_existing", "save_run"]
+__all__ = ["SCHEMA", "default_directory", "refuse_existing", "save_run"]
 
-SCHEMA = 1
-GROUPS = ("curves", "weights", "moments")
+SCHEMA = 2
 
 
 def save_run(run: Any, path: Path, overwrite: bool) -> Path:
@@ -35,18 +34,13 @@ def save_run(run: Any, path: Path, overwrite: bool) -> Path:
 
 
 def write_arrays(run: Any, where: Path) -> None:
-    """Write all arrays of a run, each as one chunk."""
-    from iclflow.results.zarr_group import write_group
-
-    for group in GROUPS:
-        arrays = run.arrays(group)
-        if arrays is not None:
-            write_group(where / "arrays.zarr", group, arrays)
+    """Write all arrays of a run; attributes and names of axes are metadata of the file."""
+    arrays, metadata = to_tensors(run.groups)
+    arrays |= {f"optimizer/{name}": array for name, array in run.optimizer_state.items()}
+    write_tensors(where / "arrays.safetensors", arrays, metadata)
     tensors = {f"weights.{name}": array for name, array in run.initial_weights.items()}
     tensors |= {f"final_weights.{name}": array for name, array in run.final_weights.items()}
     write_tensors(where / "weights.safetensors", tensors, {"model": run.config["model"]})
-    if run.optimizer_state:
-        write_tensors(where / "optimizer.safetensors", run.optimizer_state)
 
 
 def default_directory(experiment: Experiment) -> Path:

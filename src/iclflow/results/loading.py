@@ -1,26 +1,21 @@
 """Reading a run back from its directory without loss. Opening a run never imports the user's code."""
 
-import json
+import os
 from pathlib import Path
 
 import numpy as np
 
-from iclflow.errors import BadInput, DamagedStore
+from iclflow.errors import DamagedStore, IclflowError
 from iclflow.experiment import Experiment
 from iclflow.models import Model
-from iclflow.results.earlier import earlier_arrays
+from iclflow.results.earlier import earlier_arrays, with_its_seed
 from iclflow.results.labelled import labelled_tensors
 from iclflow.results.run import Run
 from iclflow.results.tensors import read_metadata, read_tensors
-from iclflow.results.writing import SCHEMA
+from iclflow.results.writing import SCHEMA, SUMMARY, is_run, read_summary, refuse_no_run
 from iclflow.system.digest import file_digest
 
 __all__ = ["is_run", "load_run"]
-
-
-def is_run(path: str | Path) -> bool:
-    """Whether a directory holds a run."""
-    return (Path(path) / "summary.json").is_file()
 
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
@@ -39,34 +34,60 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
         DamagedStore: a file is missing or damaged, or was written in another schema.
     """
     path = Path(path)
-    if not is_run(path):
-        raise BadInput(f"path: {str(path)!r} must be a run directory with a summary.json")
+    refuse_no_run(path)
+    before = (path / SUMMARY).stat()
     try:
-        summary = json.loads((path / "summary.json").read_text())
-        schema, files, config = summary.pop("schema"), summary.pop("files"), summary["config"]
-    except (ValueError, KeyError, AttributeError, TypeError, OSError):
-        raise DamagedStore(f"{path}/summary.json: is damaged") from None
-    if schema not in (1, SCHEMA):
-        raise DamagedStore(f"{path}: has schema {schema}, this version reads 1 and {SCHEMA}")
-    for name, digest in files.items():
-        if not (path / name).is_file() or file_digest(path / name) != digest:
-            raise DamagedStore(f"{path}/{name}: is missing or damaged")
-    initial = starting_with("weights.", read_tensors(str(path / "weights.safetensors")))
-    if schema == SCHEMA:
-        file = path / "arrays.safetensors"
-        tensors = read_tensors(str(file))
-        groups, state = labelled_tensors(tensors, read_metadata(file)), starting_with("optimizer/", tensors)
-    else:
-        groups, state = earlier_arrays(path)
-    return Run(
-        Experiment.from_file(config, model),
-        groups["curves"],
-        groups["weights"],
-        initial,
-        summary,
-        state,
-        groups.get("moments"),
-    )
+        return opened(path, model)
+    except IclflowError:
+        if is_run(path) and os.path.samestat(before, (path / SUMMARY).stat()):
+            raise
+        return load_run(path, model)  # it was replaced meanwhile
+
+
+def opened(path: Path, model: type[Model] | None) -> Run:
+    """The run in a directory, if nothing is written there meanwhile."""
+    summary = read_summary(path / SUMMARY)
+    schema, files = summary.pop("schema"), summary.pop("files")
+    summary.pop("replaced", None)
+    file_of = lambda kind: next(path / name for name in files if name.startswith(kind))
+    try:
+        for name, digest in files.items():
+            if not name.endswith(".pdf") and (not (path / name).is_file() or file_digest(path / name) != digest):
+                raise DamagedStore(f"{path}/{name}: is missing or damaged")
+        initial = starting_with("weights.", read_tensors(str(file_of("weights"))))
+        if schema == SCHEMA:
+            tensors, labels = read_tensors(str(file_of("arrays"))), read_metadata(file_of("arrays"))
+            groups, state = labelled_tensors(tensors, labels), starting_with("optimizer/", tensors)
+        else:
+            (groups, state), summary = earlier_arrays(path), with_its_seed(summary)
+        experiment = Experiment.from_file(summary["config"], model)
+        curves, weights, moments = groups["curves"], groups["weights"], groups.get("moments")
+        run = Run(experiment, curves, weights, initial, summary, state, moments)
+        wrong = disagreement(run)
+    except (KeyError, StopIteration, AttributeError, TypeError, IndexError, OSError) as error:
+        raise DamagedStore(f"{path}: is damaged ({type(error).__name__})") from None
+    if wrong is not None:
+        raise DamagedStore(f"{path}/{SUMMARY}: {wrong}")
+    return run
+
+
+def disagreement(run: Run) -> str | None:
+    """What does not belong together in a run: its seeds, the lengths of its curves, the shapes of its weights."""
+    summary, seeds, curves, weights = run.summary, run.seeds, run.arrays("curves"), run.arrays("weights")
+    several = (len(seeds),) if len(seeds) > 1 else ()
+    if seeds != [run.training.seed + i for i in range(run.training.seeds)] or len(summary["runs"]) != len(seeds):
+        return f"seeds {seeds} are not those of the settings"
+    if several and curves["seed"].tolist() != seeds:
+        return f"seeds {seeds} are not those of the curves"
+    if curves["loss"].shape != (*several, summary["steps_done"] + 1):
+        return f"{summary['steps_done']} steps do not belong to curves of shape {curves['loss'].shape}"
+    shapes = {name: array.shape for name, array in run.initial_weights.items()}
+    records = {name: several + array.shape[len(several) + 1 :] for name, array in weights.values().items()}
+    built_in = ":" not in summary["config"]["model"]  # a class of the user's own may have changed since
+    known = {name: (*several, *shape) for name, shape in run.model.shapes(run.task).items()} if built_in else shapes
+    if not shapes == records == known:
+        return f"weights of shapes {shapes} are not those of the model"
+    return None
 
 
 def starting_with(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

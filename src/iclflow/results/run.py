@@ -186,7 +186,7 @@ class Run:
             training=self.training.replace(seed=seed, seeds=1),
         )  # fmt: skip
         own = self.summary["runs"][index]
-        summary = {**self.summary, **own, "seeds": [seed], "runs": [own]}
+        summary = {**self.summary, **own, "seeds": [seed], "runs": [own], "config": experiment.flat()}
         initial = {name: array[index] for name, array in self.initial_weights.items()}
         state = {name: np.asarray(array[index]) for name, array in self.optimizer_state.items()}
         if moments is not None and "seed" in moments.sizes:

@@ -46,11 +46,11 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
 
 def opened(path: Path, model: type[Model] | None) -> Run:
     """The run in a directory, if nothing is written there meanwhile."""
-    summary = read_summary(path / SUMMARY)
-    schema, files = summary.pop("schema"), summary.pop("files")
-    summary.pop("replaced", None)
-    file_of = lambda kind: next(path / name for name in files if name.startswith(kind))
     try:
+        summary = read_summary(path / SUMMARY)
+        schema, files = summary.pop("schema"), summary.pop("files")
+        summary.pop("replaced", None)
+        file_of = lambda kind: next(path / name for name in files if name.startswith(kind))
         for name, digest in files.items():
             if not name.endswith(".pdf") and (not (path / name).is_file() or file_digest(path / name) != digest):
                 raise DamagedStore(f"{path}/{name}: is missing or damaged")

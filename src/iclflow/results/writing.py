@@ -83,7 +83,7 @@ def read_summary(file: Path) -> dict[str, Any]:
             content = read_manifest(file)
         names, here = [*content["files"], *content.get("replaced", {})], file.parent.resolve()
         ours = all((here / name).resolve().is_relative_to(here) for name in names)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise DamagedStore(f"{file}: is damaged") from None
     if content["schema"] not in (1, SCHEMA) or not ours:
         what = f"has schema {content['schema']}, this version reads 1 and {SCHEMA}" if ours else "names foreign files"
@@ -95,7 +95,7 @@ def described(file: Path) -> dict[str, Any]:
     """The content of a summary; nothing if there is none, or a damaged one."""
     try:
         return read_summary(file)
-    except DamagedStore:
+    except (DamagedStore, FileNotFoundError):
         return {"files": {}}
 
 
@@ -123,7 +123,8 @@ def save_run(run: Any, path: Path, overwrite: bool) -> Path:
 @contextlib.contextmanager
 def writing(path: Path, overwrite: bool, how: str = "overwrite=True") -> Iterator[None]:
     """Be the only writer of a run's directory during the block; if no run comes of it, what was made for it goes."""
-    refuse_existing(path, overwrite, how)
+    with room_or_complaint(path):
+        refuse_existing(path, overwrite, how)
     made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     for lost in hidden_runs(path) if made else []:
         print(f"{path}: an interrupted command has left a run in {str(lost)!r}", file=sys.stderr)
@@ -132,8 +133,8 @@ def writing(path: Path, overwrite: bool, how: str = "overwrite=True") -> Iterato
             path.mkdir(parents=True, exist_ok=True)
             lock.enter_context(only_writer(path))
         try:
-            refuse_existing(path, overwrite, how)  # another may have finished just now
             with room_or_complaint(path):
+                refuse_existing(path, overwrite, how)  # another may have finished just now
                 for folder in made:
                     sync(folder.absolute().parent)
                 if found := clear(path):

@@ -39,6 +39,9 @@ def test_a_run_of_0_2_0_is_the_run_that_its_settings_make_now(name):
         for array, weights in then.final_weights.items():
             np.testing.assert_allclose(weights, now.final_weights[array], rtol=1e-6, atol=1e-12)
     assert old.loss.attrs == again.loss.attrs
+    assert not old.loss.isnull().any()
+    assert not old.weights.isnull().to_array().any()
+    np.testing.assert_allclose(old.loss.values[:, -1], old.summary["final_loss"], rtol=0)
     assert old.weights["value"].dims == again.weights["value"].dims
     assert (old.moments is None) == (again.moments is None)
     if old.moments is not None:

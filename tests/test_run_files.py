@@ -95,9 +95,29 @@ def test_arrays_without_xarray_are_those_of_the_datasets(runs):
     xr.testing.assert_identical(labelled.pick("seed", 1).dataset(), dataset.isel(seed=1, drop=True))
     places = np.array([2, 0])
     xr.testing.assert_identical(labelled.take("record", places).dataset(), dataset.isel(record=places))
-    each = np.array([[0, 1], [2, 3]])  # other records for every seed
-    picked = dataset.isel(record=xr.DataArray(each, dims=("seed", "record")))
-    xr.testing.assert_identical(labelled.take("record", each).dataset(), picked)
+
+
+def test_a_mean_over_seeds_is_one_over_all_seeds(tmp_path):
+    """A seed that has ended keeps its last loss and weights, and `last_step` says where it has ended."""
+    run = icl.train(TASK, icl.Separate(heads=2), init=0.1, seeds=3)
+    ends = [icl.train(TASK, icl.Separate(heads=2), init=0.1, seed=seed) for seed in range(3)]
+    lengths = [one.loss.sizes["step"] for one in ends]
+    assert len(set(lengths)) > 1
+    for one in (run, icl.load(run.save(tmp_path / "a")), icl.load(run.first_and_last().save(tmp_path / "b"))):
+        assert (one.loss.last_step.values + 1).tolist() == lengths
+        assert one.loss.mean("seed").values[-1] == np.mean(one.summary["final_loss"])
+        assert np.isfinite(one.loss.mean("seed", skipna=False)).all()
+        assert np.isfinite(one.weights["value"]).all()
+        kept = one.loss.where(one.loss.step <= one.loss.last_step)
+        assert kept.notnull().sum("step").values.tolist() == lengths
+        for seed, alone in enumerate(ends):
+            np.testing.assert_array_equal(one.select(seed).loss.values, alone.loss.values)
+            assert one.select(seed).loss.coords.keys() == alone.loss.coords.keys()
+            for name, array in alone.final_weights.items():
+                np.testing.assert_array_equal(one.final_weights[name][seed], array)
+                np.testing.assert_array_equal(one.select(seed).final_weights[name], array)
+    for seed, alone in enumerate(ends):
+        xr.testing.assert_identical(run.select(seed).weights, alone.weights)
 
 
 def test_existing_results_are_kept_unless_asked(run, tmp_path):

@@ -1,11 +1,11 @@
-"""Arrays of runs that versions 0.1 and 0.2 wrote: a Zarr store, and a file for the state of the optimiser."""
+"""Runs that versions 0.1 and 0.2 wrote: arrays in a Zarr store, the optimiser's state in a file, NaN behind the end."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from iclflow.results.labelled import Labelled, Variable
+from iclflow.results.labelled import Labelled, Variable, last_steps, stack_held
 from iclflow.results.tensors import read_tensors
 
 __all__ = ["earlier_arrays", "with_its_seed"]
@@ -19,8 +19,18 @@ def earlier_arrays(path: Path) -> tuple[dict[str, Labelled], dict[str, np.ndarra
     for group in sorted(folder.name for folder in (path / "arrays.zarr").iterdir() if folder.is_dir()):
         with xarray.open_zarr(path / "arrays.zarr", group=group, consolidated=False, chunks=None) as dataset:
             arrays = dataset.load().variables.items()
-        groups[group] = Labelled({str(n): Variable(tuple(map(str, a.dims)), a.values, a.attrs) for n, a in arrays})
+        kept = {str(n): Variable(tuple(map(str, a.dims)), a.values, a.attrs) for n, a in arrays}
+        groups[group] = Labelled(held(kept) if group != "moments" and "seed" in kept else kept)
     return groups, read_tensors(str(state)) if state.is_file() else {}
+
+
+def held(arrays: dict[str, Variable]) -> dict[str, Variable]:
+    """The arrays of several seeds with the last entry of a shorter one in place of NaN."""
+    times = arrays["time"].values
+    ends = np.broadcast_to((~np.isnan(times)).sum(axis=-1), arrays["seed"].values.shape)
+    hold = lambda v: stack_held([one[:end] for one, end in zip(v.values, ends, strict=True)])
+    padded = {name: v._replace(values=hold(v)) for name, v in arrays.items() if v.dims[0] == "seed" != v.dims[-1]}
+    return {**arrays, **padded, **({"last_step": last_steps(ends.tolist())} if "loss" in arrays else {})}
 
 
 def with_its_seed(summary: dict[str, Any]) -> dict[str, Any]:

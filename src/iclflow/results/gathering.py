@@ -9,7 +9,7 @@ from iclflow.data.moments import Moments
 from iclflow.engines.choose import choose
 from iclflow.engines.outcome import Outcome, finite_or_none
 from iclflow.experiment import Experiment
-from iclflow.results.labelled import Labelled, Variable
+from iclflow.results.labelled import Labelled, Variable, last_steps, stack_held
 from iclflow.results.run import CURVES, Run
 from iclflow.versions import versions
 
@@ -26,11 +26,12 @@ MOST_MOMENTS = 2**29  # bytes; no moments are kept if those of all seeds take mo
 
 
 def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> Run:
-    """All seeds along a new axis `seed`, with shorter curves filled up with NaN; a single seed has no such axis."""
+    """All seeds along a new axis `seed`, each with its last loss from its end on; a single seed has no such axis."""
     single, first = len(outcomes) == 1, outcomes[0]
     seeds = {} if single else {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})}
     axis = tuple(seeds)
-    pick = (lambda arrays: arrays[0]) if single else stack_padded
+    ends = {} if single else {"last_step": last_steps([len(o.losses) for o in outcomes])}
+    pick = (lambda arrays: arrays[0]) if single else stack_held
     same_time = all(np.array_equal(o.times, first.times) for o in outcomes)
     flows = choose(experiment).flows
     clocked = flows or experiment.training.optimizer in ("sgd", "momentum")
@@ -38,7 +39,7 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
         {"long_name": "time t/tau", "units": "tau"} if clocked else {"long_name": "learning rate x step", "units": "1"}
     )
     steps = {"long_name": "saved time" if flows else "step", "units": "1"}
-    times = first.times if same_time else stack_padded([o.times for o in outcomes])
+    times = first.times if same_time else stack_held([o.times for o in outcomes])
     names = ["loss", *shared["tests"]][: first.losses.shape[1]]
     curves = Labelled(
         {
@@ -49,6 +50,7 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
             "step": Variable(("step",), np.arange(max(len(o.losses) for o in outcomes)), steps),
             "time": Variable(("step",) if same_time else ("seed", "step"), times, about),
             **seeds,
+            **ends,
         },
     )
     axes = experiment.model.axis_names()
@@ -114,14 +116,6 @@ def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shar
         "versions": versions(),
         **{name: value for name, value in shared.items() if name != "tests"},
     }
-
-
-def stack_padded(arrays: list[np.ndarray]) -> np.ndarray:
-    """The arrays along a new first axis, shorter ones filled up with NaN."""
-    longest = max(len(a) for a in arrays)
-    return np.stack(
-        [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1), constant_values=np.nan) for a in arrays]
-    )
 
 
 def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:

@@ -4,6 +4,7 @@ xarray and what it loads take longer to import than JAX, so a run that is traine
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +14,9 @@ from jaxtyping import Int
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Labelled", "Variable", "labelled_tensors", "to_tensors"]
+__all__ = ["Labelled", "Variable", "labelled_tensors", "last_steps", "stack_held", "to_tensors"]
 
-COORDINATES = ("seed", "step", "time")
+COORDINATES = ("seed", "last_step", "step", "time")
 
 
 class Variable(NamedTuple):
@@ -28,7 +29,7 @@ class Variable(NamedTuple):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Variables that share their axes; seed, step and time are coordinates, all others are data."""
+    """Variables that share their axes; seed, steps and time are coordinates, all others are data."""
 
     variables: dict[str, Variable]
 
@@ -57,24 +58,28 @@ class Labelled:
         return {name: v.values for name, v in self.variables.items() if name not in COORDINATES}
 
     def pick(self, axis: str, place: int) -> "Labelled":
-        """What is at one place along an axis, which is gone then, and its coordinate too."""
+        """What is at one place along an axis, which is gone then, and so are coordinates of it alone."""
+        kept = {name: v for name, v in self.variables.items() if v.dims != (axis,) or name not in COORDINATES}
         rest = lambda v: tuple(d for d in v.dims if d != axis)
-        part = lambda v: v if axis not in v.dims else Variable(
-            rest(v), np.asarray(np.take(v.values, place, v.dims.index(axis))), v.attrs
-        )  # fmt: skip
-        return Labelled({name: part(v) for name, v in self.variables.items() if name != axis})
+        taken = Labelled(kept).take(axis, np.array(place)).variables
+        return Labelled({name: v._replace(dims=rest(v)) for name, v in taken.items()})
 
-    def take(self, axis: str, places: Int[np.ndarray, "*before L"]) -> "Labelled":
-        """What is at some places along an axis; these may differ along the axes before it."""
+    def take(self, axis: str, places: Int[np.ndarray, "*L"]) -> "Labelled":
+        """What is at some places along an axis."""
+        part = lambda v: np.take(v.values, places, v.dims.index(axis)) if axis in v.dims else v.values
+        return Labelled({name: v._replace(values=np.asarray(part(v))) for name, v in self.variables.items()})
 
-        def part(v: Variable) -> Variable:
-            if axis not in v.dims:
-                return v
-            at, behind = v.dims.index(axis), v.values.ndim - v.dims.index(axis) - 1
-            shape = (1,) * (at + 1 - places.ndim) + places.shape + (1,) * behind
-            return Variable(v.dims, np.take_along_axis(v.values, places.reshape(shape), at), v.attrs)
 
-        return Labelled({name: part(v) for name, v in self.variables.items()})
+def stack_held(arrays: list[np.ndarray]) -> np.ndarray:
+    """The arrays of seeds along a new first axis; shorter ones go on with their last entry."""
+    places = np.arange(max(len(a) for a in arrays))
+    return np.stack([a[np.minimum(places, len(a) - 1)] for a in arrays])
+
+
+def last_steps(lengths: Iterable[int]) -> Variable:
+    """The coordinate that says where each of these arrays has ended."""
+    about = {"long_name": "last step of the seed, whose loss is carried on behind it", "units": "1"}
+    return Variable(("seed",), np.array([length - 1 for length in lengths]), about)
 
 
 def to_tensors(groups: dict[str, Labelled]) -> tuple[dict[str, np.ndarray], dict[str, str]]:

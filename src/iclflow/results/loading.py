@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from iclflow.engines.outcome import finite_or_none
 from iclflow.errors import DamagedStore, IclflowError
 from iclflow.experiment import Experiment
 from iclflow.models import Model
@@ -81,6 +82,9 @@ def disagreement(run: Run) -> str | None:
         return f"seeds {seeds} are not those of the curves"
     if curves["loss"].shape != (*several, summary["steps_done"] + 1):
         return f"{summary['steps_done']} steps do not belong to curves of shape {curves['loss'].shape}"
+    ends = np.atleast_2d(curves["loss"])[:, -1].tolist()
+    if [finite_or_none(end) for end in ends] != list(np.atleast_1d(summary["final_loss"])):
+        return f"final_loss {summary['final_loss']} is not that of the curves"
     shapes = {name: array.shape for name, array in run.initial_weights.items()}
     records = {name: several + array.shape[len(several) + 1 :] for name, array in weights.values().items()}
     built_in = ":" not in summary["config"]["model"]  # a class of the user's own may have changed since

@@ -258,6 +258,20 @@ def test_files_of_the_user_keep_the_names_that_the_writer_would_use(run, runs, t
     assert_same(runs, icl.load(tmp_path / "a"))
 
 
+def test_a_picture_of_the_user_is_not_drawn_over(run, runs, tmp_path):
+    where = run.save(tmp_path / "a")
+    (where / "loss.pdf").write_text("the user's own")
+    for content in (b"one", b"two"):
+        with writing.writing(where, overwrite=True):
+            writing.write_run(runs, where)
+            drawn = writing.add_picture(where, content)
+    assert drawn.read_bytes() == b"two"
+    assert {file.name for file in where.glob("*.pdf")} == {"loss.pdf", drawn.name}
+    assert (where / "loss.pdf").read_text() == "the user's own"
+    drawn.unlink()  # a picture is not needed to open a run
+    assert_same(runs, icl.load(where))
+
+
 def test_a_summary_cannot_name_files_elsewhere(run, tmp_path):
     """Otherwise a run from a stranger could have any file removed whose content they know."""
     run.save(tmp_path / "a")

@@ -137,8 +137,8 @@ def writing(path: Path, overwrite: bool, how: str = "overwrite=True") -> Iterato
                 refuse_existing(path, overwrite, how)  # another may have finished just now
                 for folder in made:
                     sync(folder.absolute().parent)
-                if found := clear(path):
-                    print(f"{path}: removed {found} files that an interrupted command had left", file=sys.stderr)
+                if clear(path):
+                    print(f"{path}: removed what an interrupted command had left", file=sys.stderr)
             yield
         finally:
             if not is_run(path):
@@ -220,8 +220,8 @@ def take_usual_names(where: Path) -> None:
             commit(where, content, kept, {usual[name]: link for name, link in moving.items()})
 
 
-def clear(where: Path) -> int:
-    """Remove what this writer, or one that was killed, has left behind; returns the number of files."""
+def clear(where: Path) -> bool:
+    """Remove what this writer, or one that was killed, has left behind; returns whether there was anything."""
     found = leftovers(where)
     for file in found:
         file.unlink(missing_ok=True)
@@ -230,7 +230,7 @@ def clear(where: Path) -> int:
     for folder in sorted(folders, reverse=True):  # those of the Zarr stores of earlier versions
         with contextlib.suppress(OSError):
             folder.rmdir()
-    return len(found)
+    return bool(found)
 
 
 # --- where a run may go -----------------------------------------------------------------------------------------------

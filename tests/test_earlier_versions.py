@@ -1,4 +1,4 @@
-"""Runs and sweeps that version 0.1.0 wrote still open, compare, resume and are probed."""
+"""Runs and sweeps that earlier versions wrote still open, compare, resume and are probed."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ import commands
 import iclflow as icl
 
 pytestmark = pytest.mark.filterwarnings("ignore:lr = 0.1 exceeds")
-OLD = Path(__file__).parent / "fixtures" / "v0.1.0"
+OLD, LAST = (Path(__file__).parent / "fixtures" / version for version in ("v0.1.0", "v0.2.0"))
 
 
 @pytest.mark.parametrize("name", ["flow", "momentum", "seeds", "mlp"])
@@ -24,6 +24,30 @@ def test_a_run_of_0_1_0_is_the_run_that_its_settings_make_now(name):
     for array, weights in old.final_weights.items():
         np.testing.assert_allclose(weights, again.final_weights[array], rtol=1e-7 if solver else 1e-10, atol=1e-14)
     assert old.moments is None
+
+
+@pytest.mark.parametrize("name", ["flows", "sample"])
+def test_a_run_of_0_2_0_is_the_run_that_its_settings_make_now(name):
+    """Three seeds of the flow, which end at different times; two of momentum on a sample, with its moments."""
+    old = icl.load(LAST / name)
+    again = icl.train(**settings_of(old)).first_and_last()
+    for seed in old.seeds:
+        then, now = old.select(seed), again.select(seed)
+        np.testing.assert_allclose(
+            then.loss.values, np.interp(then.time.values, now.time.values, now.loss.values), 1e-5
+        )
+        for array, weights in then.final_weights.items():
+            np.testing.assert_allclose(weights, now.final_weights[array], rtol=1e-6, atol=1e-12)
+    assert old.loss.attrs == again.loss.attrs
+    assert not old.loss.isnull().any()
+    assert not old.weights.isnull().to_array().any()
+    np.testing.assert_allclose(old.loss.values[:, -1], old.summary["final_loss"], rtol=0)
+    assert old.weights["value"].dims == again.weights["value"].dims
+    assert (old.moments is None) == (again.moments is None)
+    if old.moments is not None:
+        np.testing.assert_allclose(old.moments["left"].values, again.moments["left"].values, rtol=1e-12)
+        longer = icl.resume(old, steps=10)
+        np.testing.assert_array_equal(longer.loss.values[:, :20], old.loss.values[:, :20])
 
 
 def settings_of(run):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -77,6 +78,27 @@ def test_a_finished_piece_is_used_again_and_a_damaged_one_is_not(copy):
     assert folder.finished(copy, ("figures", QUICK), fast=True) is None
 
 
+def test_every_flipped_bit_of_piece_json_is_found(copy):
+    file, dice = copy / "figures" / QUICK / "piece.json", random.Random(0)
+    good = file.read_bytes()
+    assert folder.finished(copy, ("figures", QUICK), fast=True)
+    for _ in range(2000 if os.environ.get("ICLFLOW_RELIABILITY") == "full" else 300):
+        bit, bad = dice.randrange(8 * len(good)), bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(bad)
+        assert folder.finished(copy, ("figures", QUICK), fast=True) is None, bit
+
+
+def test_a_second_reproduction_is_refused_before_it_clears_anything(copy):
+    at_work = copy / "figures" / f".{QUICK}.0123abcd.partial"
+    at_work.mkdir()
+    with only_writer(copy), pytest.raises(BadInput, match="is being written by process"):
+        reproduce(QUICK, out=copy, fast=True)
+    assert at_work.exists()
+    reproduce(QUICK, out=copy, fast=True)
+    assert not at_work.exists()
+
+
 def test_a_change_of_the_program_makes_a_piece_anew_and_of_another_figure_does_not(copy, monkeypatch):
     assert folder.finished(copy, ("figures", QUICK), fast=True)
     assert folder.finished(copy, ("figures", QUICK), fast=False) is None
@@ -99,14 +121,16 @@ def test_after_a_kill_it_resumes_and_leaves_no_process(tmp_path):
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     wait_for(lambda: not any(alive(pid) for pid in children), 10)
-    leftover = out / "figures" / ".half-written"
+    leftover, mine = out / "figures" / ".half-written.0123abcd.partial", out / "figures" / ".mine"
     leftover.mkdir()
+    mine.mkdir()
     first = contents(out / "figures" / QUICK)
     done = command(out, *names)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("cached") == 1
     assert contents(out / "figures" / QUICK) == first
     assert not leftover.exists()
+    assert mine.exists()
     assert (out / "index.html").exists()
 
 

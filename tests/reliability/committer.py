@@ -1,18 +1,18 @@
-"""Commits run 0 of a store in a fresh child for every line on standard input, so that a test can strike it anywhere.
+"""Serves commits of run 0 of a store, so that a test can strike them anywhere.
 
-The child stops itself before it begins; a test attaches to one of its threads, then lets it go on. Tracers count calls
-thread by thread, so zarr gets a single thread for its files, and that thread is there before the commit begins.
+Tracers count calls thread by thread, so zarr gets a single thread for its files, and that thread is there before the
+commit begins.
 """
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import zarr
 
 from iclflow.sweeps.store.protocol import open_store
+from reliability.strikes import serve
 
 
 def commit(path: Path) -> None:
@@ -26,16 +26,7 @@ def commit(path: Path) -> None:
 
 
 def main() -> None:
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                commit(Path(line.strip()))
-            except OSError as error:
-                os._exit(error.errno or 1)
-            os._exit(0)
-        print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    serve(commit)
 
 
 if __name__ == "__main__":

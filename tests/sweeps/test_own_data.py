@@ -8,8 +8,8 @@ from iclflow.cli import main
 from iclflow.data.own import read_own_data
 from iclflow.sweeps import grid as grids
 from iclflow.sweeps.store.check import check
-from iclflow.sweeps.store.manifest import read_manifest, write_manifest
 from iclflow.sweeps.sweep_file import grid_from
+from iclflow.system.manifest import read_manifest, write_manifest
 
 SETTINGS = {"model": "merged", "heads": 2, "lr": 0.01, "steps": 20}
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from iclflow.comparison.edges import edge_warning, stable_rates
 
 import iclflow as icl
+from iclflow.prediction.edges import edge_warning, stable_rates
 from iclflow.theory import directions, edge, landscape, merged, separate
 
 TASK = icl.Task(dim=3, context=2000, spectrum="1,.1,.005", basis="identity")

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from iclflow.comparison.batches import grown_heads
 
 import commands
 import iclflow as icl
+from iclflow.prediction.batches import balanced_heads
 from iclflow.theory import directions, landscape, minibatches
 from iclflow.theory.separate import rank_optimum
 
@@ -71,7 +71,7 @@ def test_the_floor_and_its_drift_are_those_of_many_chains(model):
     L, rng = landscape(task), np.random.default_rng(0)
     A = rank_optimum(L, 1)
     draws = minibatches.draw(task, 2**18)
-    noise = minibatches.noise_at(draws, grown_heads(model, task, A), label_only=True)
+    noise = minibatches.noise_at(draws, balanced_heads(model, task, A), label_only=True)
     pool = draws.context[:, 0, 0] * draws.query[:, 0], draws.label[:, 0]  # beta x, y
     degree = 2 if isinstance(model, icl.Merged) else 3
     w = np.full((degree, 2000), np.cbrt(A[0, 0]) if degree == 3 else np.sqrt(A[0, 0]))

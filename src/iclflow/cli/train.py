@@ -3,6 +3,7 @@
 import json as json_text
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from iclflow.cli.flags import Flags, given
 from iclflow.cli.parameters import CONFIG, named, switch
 from iclflow.errors import BadInput
 from iclflow.results.inputs import inputs_from_flat
-from iclflow.results.writing import default_directory, refuse_existing
+from iclflow.results.writing import add_picture, default_directory, refuse_no_run, write_run, writing
 from iclflow.system.progress import Report, has_bar, plain_lines
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 FAILED = ("unstable", "diverged", "failed")
+Making = Callable[[], "iclflow.results.run.Run"]
 
 
 def train(
@@ -44,31 +46,29 @@ def train(
     the loss has settled.
     """
     settings = given(flags, None if config is None else Path(config))
-    with warnings.catch_warnings():
+    where, make = started(settings, weights, out) if resume is None else resumed(settings, resume, weights, out)
+    with warnings.catch_warnings(), writing(where, overwrite or (resume is not None and out is None), "--overwrite"):
         warnings.simplefilter("ignore")
-        if resume is not None:
-            run, where = resumed(settings, resume, weights, out, overwrite)
-        else:
-            run, where = started(settings, weights, out, overwrite, save_weights)
-    from iclflow.comparison.summary import account
+        run = make()
+        write_run(run if save_weights or resume is not None else run.first_and_last(), where)
+        from iclflow.comparison.summary import account
 
-    outcome = account(run)
-    report(run, where, outcome, json, draw(run, where, outcome) if figure else None)
+        outcome = account(run)
+        drawn = add_picture(where, picture(run, outcome)) if figure else None
+    report(run, where, outcome, json, drawn)
     return 1 if run.status in FAILED else 0
 
 
-def started(
-    settings: dict[str, Any], weights: str | None, out: str | None, overwrite: bool, save_weights: bool
-) -> tuple["iclflow.results.run.Run", Path]:
-    """A new run and its directory. Everything that can be refused is refused before JAX is loaded."""
+def started(settings: dict[str, Any], weights: str | None, out: str | None) -> tuple[Path, Making]:
+    """The directory of a new run, and how to make it. What can be refused is refused before JAX is loaded."""
     inputs = inputs_from_flat(settings, weights)
-    where = default_directory(inputs.experiment) if out is None else Path(out)
-    refuse_existing(where, overwrite, "--overwrite")
-    from iclflow.training.start import run_experiment
 
-    run = run_experiment(*inputs, progress=words_on_the_way())
-    (run if save_weights else run.first_and_last()).save(where, overwrite)
-    return run, where
+    def make() -> "iclflow.results.run.Run":
+        from iclflow.training.start import run_experiment
+
+        return run_experiment(*inputs, progress=words_on_the_way())
+
+    return default_directory(inputs.experiment) if out is None else Path(out), make
 
 
 def words_on_the_way() -> Report | None:
@@ -79,10 +79,8 @@ def words_on_the_way() -> Report | None:
     return lambda share, words: lines(share, f"{share:.0%} of the time allowed: {words}")
 
 
-def resumed(
-    settings: dict[str, Any], source: str, weights: str | None, out: str | None, overwrite: bool
-) -> tuple["iclflow.results.run.Run", Path]:
-    """A saved run that is continued, and its directory, which is the old one or `out`."""
+def resumed(settings: dict[str, Any], source: str, weights: str | None, out: str | None) -> tuple[Path, Making]:
+    """The directory of a run that is continued, which is the old one or `out`, and how to continue it."""
     more = {name: settings.pop(name) for name in ("steps", "time", "data") if name in settings}
     if ":" in str(settings.get("model")):  # a class of your own: it is imported by now, so that the run finds it
         settings.pop("model")
@@ -97,28 +95,26 @@ def resumed(
                 raise BadInput(f"{name}: {more[name]!r} must be a number") from None
             if not more[name] > 0:
                 raise BadInput(f"{name}: {more[name]!r} must be greater than 0")
-    where = Path(source if out is None else out)
-    if out is not None:
-        refuse_existing(where, overwrite, "--overwrite")
-    from iclflow.training import resume as resume_run
+    refuse_no_run(Path(source))
 
-    run = resume_run(source, **more)
-    run.save(where, overwrite=out is None or overwrite)
-    return run, where
+    def make() -> "iclflow.results.run.Run":
+        from iclflow.training import resume as resume_run
+
+        return resume_run(source, **more)
+
+    return Path(source if out is None else out), make
 
 
-def draw(run: "iclflow.results.run.Run", where: Path, outcome: "iclflow.comparison.summary.Account") -> Path:
-    """Draw the loss curve with theory into the directory of the run."""
+def picture(run: "iclflow.results.run.Run", outcome: "iclflow.comparison.summary.Account") -> bytes:
+    """The loss curve with theory as PDF."""
     import io
 
     from iclflow.figures import loss_curve
-    from iclflow.system.atomic import write_file
 
-    picture = io.BytesIO()
+    drawn = io.BytesIO()
     theory = outcome.comparisons[0].prediction if outcome.comparisons else False
-    loss_curve(run, theory=theory).savefig(picture, format="pdf")
-    write_file(where / "loss.pdf", picture.getvalue())
-    return where / "loss.pdf"
+    loss_curve(run, theory=theory).savefig(drawn, format="pdf")
+    return drawn.getvalue()
 
 
 def report(

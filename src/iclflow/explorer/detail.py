@@ -72,9 +72,8 @@ def cut_down(run: Run) -> Run:
     count, size = run.weights.sizes["record"], sum(array[0].size for array in run.weights.values())
     most = max(FEWEST, min(RECORDS, NUMBERS // size))
     records = even_places(count, most)
-    return Run(
-        run.experiment, run.curves.isel(step=steps), run.weights.isel(record=records), run.initial_weights, run.summary
-    )
+    curves, weights = run.arrays("curves").take("step", steps), run.arrays("weights").take("record", records)
+    return Run(run.experiment, curves, weights, run.initial_weights, run.summary)
 
 
 def curve_of(run: Run) -> Curve:

@@ -6,7 +6,7 @@
     reproduction.json      marks the directory as a reproduction
 
 A piece, one figure or one subject, is written completely or not at all. It is used again as long as its fingerprint is
-that of the current program and none of its files has changed.
+that of the current program and none of its files has changed, piece.json included, which carries its own digest.
 """
 
 import json
@@ -17,11 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from iclflow.errors import BadInput
+from iclflow.errors import BadInput, DamagedStore
 from iclflow.system.atomic import files_below, room_or_complaint, write_file, written_whole
 from iclflow.system.digest import canonical, digest, file_digest
+from iclflow.system.manifest import read_manifest, write_manifest
 
-__all__ = ["Piece", "fingerprint", "finished", "keep", "open_folder", "place"]
+__all__ = ["Piece", "clear_folder", "fingerprint", "finished", "keep", "open_folder", "place"]
 
 PACKAGE = Path(__file__).parents[1]
 MARK = "reproduction.json"
@@ -44,8 +45,12 @@ def open_folder(out: Path) -> None:
             (out / room).mkdir(parents=True, exist_ok=True)
     if not (out / MARK).is_file():
         write_file(out / MARK, json.dumps({"made_by": "iclflow reproduce"}) + "\n")
-    for room in ("figures", "claims"):
-        for leftover in (out / room).glob(".*"):  # of a process that was killed while writing
+
+
+def clear_folder(out: Path) -> None:
+    """Remove what a process that was killed has half written; the caller holds the lock."""
+    for leftover in out.glob(f"*/.*.{'[0-9a-f]' * 8}.*"):
+        if leftover.suffix in (".partial", ".old") and leftover.parent.name in ("figures", "claims"):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -60,7 +65,7 @@ def keep(out: Path, piece: Piece, fast: bool, facts: dict[str, Any], write: Call
         write(scratch)
         files = {str(f.relative_to(scratch)): file_digest(f) for f in files_below(scratch)}
         record = {"name": piece[1], "fast": fast, "fingerprint": fingerprint(piece), **facts, "files": files}
-        (scratch / "piece.json").write_text(json.dumps(record, indent=1) + "\n")
+        write_manifest(scratch / "piece.json", record)
     return record
 
 
@@ -68,10 +73,10 @@ def finished(out: Path, piece: Piece, fast: bool) -> dict[str, Any] | None:
     """The content of piece.json if the piece is complete, unchanged and made by the current program."""
     where = place(out, piece)
     try:
-        record = json.loads((where / "piece.json").read_text())
+        record = read_manifest(where / "piece.json")
         same = record["fast"] == fast and record["fingerprint"] == fingerprint(piece)
         unchanged = all(file_digest(where / name) == known for name, known in record["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, DamagedStore, KeyError, TypeError, AttributeError):
         return None
     return record if same and unchanged else None
 

@@ -11,7 +11,7 @@ from typing import Any
 from iclflow import claims as all_claims
 from iclflow.errors import BadInput, IclflowError
 from iclflow.paper import BEYOND, NAMES, figures_named
-from iclflow.paper.folder import Piece, finished, open_folder
+from iclflow.paper.folder import Piece, clear_folder, finished, open_folder
 from iclflow.paper.outcomes import Outcome, Reproduction
 from iclflow.paper.report import write_report
 from iclflow.paper.work import make, ready_worker
@@ -63,6 +63,7 @@ def reproduce(
     wanted.sort(key=lambda piece: LONGEST.index(piece[1]) if piece[1] in LONGEST else len(LONGEST))
     open_folder(reproduction.out)
     with only_writer(reproduction.out), progress_bar("reproduce", progress) as report:
+        clear_folder(reproduction.out)
         for done, outcome in enumerate(all_outcomes(wanted, reproduction.out, fast, workers or cores()), 1):
             reproduction.outcomes.append(outcome)
             report(done / len(wanted), f"{outcome.piece[1]}, {done} of {len(wanted)}")

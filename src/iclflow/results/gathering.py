@@ -9,7 +9,7 @@ from iclflow.data.moments import Moments
 from iclflow.engines.choose import choose
 from iclflow.engines.outcome import Outcome, finite_or_none
 from iclflow.experiment import Experiment
-from iclflow.results.labelled import Labelled, Variable
+from iclflow.results.labelled import Labelled, Variable, last_steps, stack_held
 from iclflow.results.run import CURVES, Run
 from iclflow.versions import versions
 
@@ -26,11 +26,12 @@ MOST_MOMENTS = 2**29  # bytes; no moments are kept if those of all seeds take mo
 
 
 def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> Run:
-    """All seeds along a new axis `seed`, with shorter curves filled up with NaN; a single seed has no such axis."""
+    """All seeds along a new axis `seed`, each with its last loss from its end on; a single seed has no such axis."""
     single, first = len(outcomes) == 1, outcomes[0]
     seeds = {} if single else {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})}
     axis = tuple(seeds)
-    pick = (lambda arrays: arrays[0]) if single else stack_padded
+    ends = {} if single else {"last_step": last_steps([len(o.losses) for o in outcomes])}
+    pick = (lambda arrays: arrays[0]) if single else stack_held
     same_time = all(np.array_equal(o.times, first.times) for o in outcomes)
     flows = choose(experiment).flows
     clocked = flows or experiment.training.optimizer in ("sgd", "momentum")
@@ -38,17 +39,18 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
         {"long_name": "time t/tau", "units": "tau"} if clocked else {"long_name": "learning rate x step", "units": "1"}
     )
     steps = {"long_name": "saved time" if flows else "step", "units": "1"}
-    times = first.times if same_time else stack_padded([o.times for o in outcomes])
+    times = first.times if same_time else stack_held([o.times for o in outcomes])
     names = ["loss", *shared["tests"]][: first.losses.shape[1]]
     curves = Labelled(
         {
             name: Variable((*axis, "step"), pick([o.losses[:, i] for o in outcomes]), LOSS.get(name, {}))
             for i, name in enumerate(names)
-        },
-        {
+        }
+        | {
             "step": Variable(("step",), np.arange(max(len(o.losses) for o in outcomes)), steps),
             "time": Variable(("step",) if same_time else ("seed", "step"), times, about),
             **seeds,
+            **ends,
         },
     )
     axes = experiment.model.axis_names()
@@ -56,8 +58,8 @@ def gather(experiment: Experiment, outcomes: list[Outcome], engine: str, shared:
     recorded = lambda name: pick([np.stack([snapshot[name] for snapshot in o.snapshots]) for o in outcomes])
     dims = lambda name: (*axis, "record", *axes.get(name, unnamed(name)))
     weights = Labelled(
-        {name: Variable(dims(name), recorded(name), {"long_name": f"weights {name}"}) for name in first.initial},
-        {
+        {name: Variable(dims(name), recorded(name), {"long_name": f"weights {name}"}) for name in first.initial}
+        | {
             "step": Variable((*axis, "record"), pick([o.recorded.astype(float) for o in outcomes]), steps),
             "time": Variable((*axis, "record"), pick([o.times[o.recorded] for o in outcomes]), about),
             **seeds,
@@ -79,14 +81,15 @@ def gather_moments(outcomes: list[Outcome]) -> Labelled | None:
         return moments_of(kept[:1]).pick("seed", 0)
     if len(kept) * kept[0].left.nbytes > MOST_MOMENTS:
         return None
-    return Labelled(moments_of(kept).data, {"seed": Variable(("seed",), np.array([o.seed for o in outcomes]), {})})
+    seeds = Variable(("seed",), np.array([o.seed for o in outcomes]), {})
+    return Labelled({**moments_of(kept).variables, "seed": seeds})
 
 
 def moments_of(moments: list[Moments]) -> Labelled:
     """Dense moments along a new axis `seed`."""
     dims = {"left": ("feature", "feature_"), "cross": ("output", "feature"), "power": ()}
     stacked = lambda name: np.stack([np.asarray(getattr(m, name)) for m in moments])
-    return Labelled({name: Variable(("seed", *axes), stacked(name), {}) for name, axes in dims.items()}, {})
+    return Labelled({name: Variable(("seed", *axes), stacked(name), {}) for name, axes in dims.items()})
 
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
@@ -115,14 +118,6 @@ def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shar
     }
 
 
-def stack_padded(arrays: list[np.ndarray]) -> np.ndarray:
-    """The arrays along a new first axis, shorter ones filled up with NaN."""
-    longest = max(len(a) for a in arrays)
-    return np.stack(
-        [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1), constant_values=np.nan) for a in arrays]
-    )
-
-
 def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
     """The earlier and the later run of every seed as one; the last point of one is the first point of the other."""
     outcomes = [join(earlier, later, seed) for (earlier, later), seed in zip(pieces, resumed.seeds, strict=True)]
@@ -138,7 +133,8 @@ def joined(resumed: Run, pieces: list[tuple[Run, Run]]) -> Run:
     shared |= {name: resumed.summary[name] for name in ("task_asymmetry",) if name in resumed.summary}
     shared |= {"seconds": sum(o.seconds for o in outcomes), "tests": [n for n in CURVES[1:] if n in resumed.curves]}
     run = gather(experiment, outcomes, resumed.summary["engine"], shared)
-    run.moments, run.own = resumed.moments, resumed.own
+    run.groups |= {"moments": resumed.groups["moments"]} if "moments" in resumed.groups else {}
+    run.own = resumed.own
     return run
 
 

@@ -1,26 +1,22 @@
 """Reading a run back from its directory without loss. Opening a run never imports the user's code."""
 
-import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from iclflow.errors import BadInput, DamagedStore
+import numpy as np
+
+from iclflow.engines.outcome import finite_or_none
+from iclflow.errors import DamagedStore, IclflowError
 from iclflow.experiment import Experiment
 from iclflow.models import Model
+from iclflow.results.earlier import earlier_arrays, with_its_seed
+from iclflow.results.labelled import labelled_tensors
 from iclflow.results.run import Run
-from iclflow.results.tensors import read_tensors
-from iclflow.results.writing import GROUPS, SCHEMA
+from iclflow.results.tensors import read_metadata, read_tensors
+from iclflow.results.writing import SCHEMA, SUMMARY, is_run, read_summary, refuse_no_run
 from iclflow.system.digest import file_digest
 
-if TYPE_CHECKING:
-    import xarray
-
 __all__ = ["is_run", "load_run"]
-
-
-def is_run(path: str | Path) -> bool:
-    """Whether a directory holds a run."""
-    return (Path(path) / "summary.json").is_file()
 
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
@@ -39,33 +35,65 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
         DamagedStore: a file is missing or damaged, or was written in another schema.
     """
     path = Path(path)
-    if not is_run(path):
-        raise BadInput(f"path: {str(path)!r} must be a run directory with a summary.json")
+    refuse_no_run(path)
+    before = (path / SUMMARY).stat()
     try:
-        summary = json.loads((path / "summary.json").read_text())
-        schema, files, config = summary.pop("schema"), summary.pop("files"), summary["config"]
-    except (ValueError, KeyError, AttributeError, TypeError, OSError):
-        raise DamagedStore(f"{path}/summary.json: is damaged") from None
-    if schema != SCHEMA:
-        raise DamagedStore(f"{path}: has schema {schema}, this version reads {SCHEMA}")
-    for name, digest in files.items():
-        if not (path / name).is_file() or file_digest(path / name) != digest:
-            raise DamagedStore(f"{path}/{name}: is missing or damaged")
-    curves, weights, moments = (open_group(path / "arrays.zarr", group) for group in GROUPS)
-    if curves is None or weights is None:
-        raise DamagedStore(f"{path}/arrays.zarr: is missing or damaged")
-    tensors = read_tensors(str(path / "weights.safetensors"))
-    initial = {name.removeprefix("weights."): array for name, array in tensors.items() if name.startswith("weights.")}
-    state = path / "optimizer.safetensors"
-    optimizer = read_tensors(str(state)) if state.is_file() else {}
-    return Run(Experiment.from_file(config, model), curves, weights, initial, summary, optimizer, moments)
+        return opened(path, model)
+    except IclflowError:
+        if is_run(path) and os.path.samestat(before, (path / SUMMARY).stat()):
+            raise
+        return load_run(path, model)  # it was replaced meanwhile
 
 
-def open_group(store: Path, group: str) -> "xarray.Dataset | None":
-    """One group of arrays, loaded into memory; `None` if there is no such group."""
-    if not (store / group).is_dir():
-        return None
-    import xarray
+def opened(path: Path, model: type[Model] | None) -> Run:
+    """The run in a directory, if nothing is written there meanwhile."""
+    try:
+        summary = read_summary(path / SUMMARY)
+        schema, files = summary.pop("schema"), summary.pop("files")
+        summary.pop("replaced", None)
+        file_of = lambda kind: next(path / name for name in files if name.startswith(kind))
+        for name, digest in files.items():
+            if not name.endswith(".pdf") and (not (path / name).is_file() or file_digest(path / name) != digest):
+                raise DamagedStore(f"{path}/{name}: is missing or damaged")
+        initial = starting_with("weights.", read_tensors(str(file_of("weights"))))
+        if schema == SCHEMA:
+            tensors, labels = read_tensors(str(file_of("arrays"))), read_metadata(file_of("arrays"))
+            groups, state = labelled_tensors(tensors, labels), starting_with("optimizer/", tensors)
+        else:
+            (groups, state), summary = earlier_arrays(path), with_its_seed(summary)
+        experiment = Experiment.from_file(summary["config"], model)
+        curves, weights, moments = groups["curves"], groups["weights"], groups.get("moments")
+        run = Run(experiment, curves, weights, initial, summary, state, moments)
+        wrong = disagreement(run)
+    except (KeyError, StopIteration, AttributeError, TypeError, IndexError, OSError) as error:
+        raise DamagedStore(f"{path}: is damaged ({type(error).__name__})") from None
+    if wrong is not None:
+        raise DamagedStore(f"{path}/{SUMMARY}: {wrong}")
+    return run
 
-    with xarray.open_zarr(store, group=group, consolidated=False, chunks=None) as dataset:
-        return dataset.load()
+
+def disagreement(run: Run) -> str | None:
+    """What does not belong together in a run: its seeds, the lengths of its curves, the shapes of its weights."""
+    summary, seeds, curves, weights = run.summary, run.seeds, run.arrays("curves"), run.arrays("weights")
+    several = (len(seeds),) if len(seeds) > 1 else ()
+    if seeds != [run.training.seed + i for i in range(run.training.seeds)] or len(summary["runs"]) != len(seeds):
+        return f"seeds {seeds} are not those of the settings"
+    if several and curves["seed"].tolist() != seeds:
+        return f"seeds {seeds} are not those of the curves"
+    if curves["loss"].shape != (*several, summary["steps_done"] + 1):
+        return f"{summary['steps_done']} steps do not belong to curves of shape {curves['loss'].shape}"
+    ends = np.atleast_2d(curves["loss"])[:, -1].tolist()
+    if [finite_or_none(end) for end in ends] != list(np.atleast_1d(summary["final_loss"])):
+        return f"final_loss {summary['final_loss']} is not that of the curves"
+    shapes = {name: array.shape for name, array in run.initial_weights.items()}
+    records = {name: several + array.shape[len(several) + 1 :] for name, array in weights.values().items()}
+    built_in = ":" not in summary["config"]["model"]  # a class of the user's own may have changed since
+    known = {name: (*several, *shape) for name, shape in run.model.shapes(run.task).items()} if built_in else shapes
+    if not shapes == records == known:
+        return f"weights of shapes {shapes} are not those of the model"
+    return None
+
+
+def starting_with(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}

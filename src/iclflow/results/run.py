@@ -2,7 +2,7 @@
 
 | attribute | what it is |
 | --- | --- |
-| `loss` | DataArray over `step` (or `seed, step`), coordinate `time` = t/tau |
+| `loss` | DataArray over `step` (or `seed, step`), coordinates `time` = t/tau and, of seeds, `last_step` |
 | `curves` | Dataset with `loss` and, where there are test sets, `loss_icl` and `loss_iwl` |
 | `weights` | Dataset of the weights at the recorded times, dimension `record`, coordinates `step` and `time` |
 | `initial_weights`, `final_weights` | plain dictionaries of arrays |
@@ -17,10 +17,9 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Int
 
 from iclflow.config import Task, Training
 from iclflow.config.record import Record
@@ -50,52 +49,37 @@ class Run:
     def __init__(
         self,
         experiment: Experiment,
-        curves: "Labelled | xarray.Dataset",
-        weights: "Labelled | xarray.Dataset",
+        curves: Labelled,
+        weights: Labelled,
         initial_weights: Weights,
         summary: dict[str, Any],
         optimizer_state: dict[str, np.ndarray] | None = None,
-        moments: "Labelled | xarray.Dataset | None" = None,
+        moments: Labelled | None = None,
         own: OwnData | None = None,
     ):
         self.experiment, self.initial_weights, self.summary = experiment, initial_weights, summary
-        self.groups: dict[str, Any] = {"curves": curves, "weights": weights, "moments": moments}
+        self.groups = {"curves": curves, "weights": weights, **({} if moments is None else {"moments": moments})}
         self.optimizer_state = optimizer_state or {}
         self.own = own  # the user's own sequences, if they are in memory
 
-    def dataset(self, group: str) -> Any:
-        """A group of arrays as a dataset, made when it is first asked for."""
-        if isinstance(self.groups[group], Labelled):
-            self.groups[group] = self.groups[group].dataset()
-        return self.groups[group]
+    def arrays(self, group: str) -> Any:
+        """The arrays of `curves`, `weights` or `moments` without xarray; `None` if there are no moments."""
+        return self.groups.get(group)
 
-    @overload
-    def arrays(self, group: Literal["curves", "weights"]) -> Labelled: ...
-    @overload
-    def arrays(self, group: str) -> Labelled | None: ...
-    def arrays(self, group: str) -> Labelled | None:
-        """A group of arrays without xarray."""
-        kept = self.groups[group]
-        return kept if kept is None or isinstance(kept, Labelled) else Labelled.of(kept)
-
-    @property
+    @cached_property
     def curves(self) -> "xarray.Dataset":
         """The losses at every step, with the time t/tau."""
-        return self.dataset("curves")
+        return self.groups["curves"].dataset()
 
-    @property
+    @cached_property
     def weights(self) -> "xarray.Dataset":
         """The weights at the recorded times."""
-        return self.dataset("weights")
+        return self.groups["weights"].dataset()
 
-    @property
+    @cached_property
     def moments(self) -> "xarray.Dataset | None":
         """The label moments of the sample, or `None` on the population."""
-        return self.dataset("moments")
-
-    @moments.setter
-    def moments(self, moments: "Labelled | xarray.Dataset | None") -> None:
-        self.groups["moments"] = moments
+        return self.groups["moments"].dataset() if "moments" in self.groups else None
 
     @property
     def task(self) -> Task:
@@ -119,7 +103,13 @@ class Run:
 
     @property
     def loss(self) -> "xarray.DataArray":
-        """The training loss at every step."""
+        """The training loss at every step.
+
+        A seed that has ended earlier than another keeps its last loss, time and weights from then on, so that a mean
+        over `seed` is one over all seeds; the coordinate `last_step` says where each has ended, and
+        `loss.where(loss.step <= loss.last_step)` leaves the rest out. Seeds of the flow have times of their own: bring
+        them to common times (`numpy.interp`) before averaging.
+        """
         return self.curves["loss"]
 
     @property
@@ -153,12 +143,8 @@ class Run:
 
     @cached_property
     def final_weights(self) -> Weights:
-        """The last weights of every seed; NaN after the end of a shorter seed is skipped."""
-        weights = self.arrays("weights")
-        if "seed" not in weights.sizes:
-            return {name: array[-1] for name, array in weights.values().items()}
-        last = last_records(weights)
-        return {name: np.stack([array[i, k] for i, k in enumerate(last)]) for name, array in weights.values().items()}
+        """The last weights of every seed."""
+        return self.arrays("weights").pick("record", -1).values()
 
     def snapshots(self) -> Iterator[Weights]:
         """The weights of a run of one seed at every recorded time.
@@ -193,15 +179,15 @@ class Run:
         if "seed" not in curves.sizes:
             return self
         index = self.seeds.index(seed)
-        curves, weights = curves.pick("seed", index), weights.pick("seed", index)
-        curves = curves.take("step", np.flatnonzero(~np.isnan(curves["time"])))
-        weights = weights.take("record", np.flatnonzero(~np.isnan(weights["time"])))
+        curves, weights = curves.take("step", np.arange(curves["last_step"][index] + 1)), weights.pick("seed", index)
+        curves = curves.pick("seed", index)
+        weights = weights.take("record", np.unique(weights["step"], return_index=True)[1])
         experiment = Experiment(
             task=self.task, model=self.model, data=self.experiment.data,
             training=self.training.replace(seed=seed, seeds=1),
         )  # fmt: skip
         own = self.summary["runs"][index]
-        summary = {**self.summary, **own, "seeds": [seed], "runs": [own]}
+        summary = {**self.summary, **own, "seeds": [seed], "runs": [own], "config": experiment.flat()}
         initial = {name: array[index] for name, array in self.initial_weights.items()}
         state = {name: np.asarray(array[index]) for name, array in self.optimizer_state.items()}
         if moments is not None and "seed" in moments.sizes:
@@ -214,12 +200,10 @@ class Run:
         Returns:
             A run whose `weights` have two records.
         """
-        weights = self.arrays("weights")
-        last = last_records(weights)
-        ends = weights.take("record", np.stack([np.zeros_like(last), last], axis=-1))
+        ends = self.arrays("weights").take("record", np.array([0, -1]))
         return Run(
             self.experiment, self.groups["curves"], ends, self.initial_weights, self.summary, self.optimizer_state,
-            self.groups["moments"], self.own,
+            self.groups.get("moments"), self.own,
         )  # fmt: skip
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
@@ -299,11 +283,6 @@ class Run:
             ("weights", f"{shapes}, at {self.weights.sizes['record']} times"),
         ]
         return card("Run", chart(curves, clock), table(rows))
-
-
-def last_records(weights: Labelled) -> Int[np.ndarray, "*seeds"]:
-    """The last record of every seed; NaN follows that of a shorter one."""
-    return np.asarray((~np.isnan(weights["time"])).sum(axis=-1) - 1)
 
 
 def call_of(model: Model) -> str:

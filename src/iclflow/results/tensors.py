@@ -11,13 +11,14 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 from safetensors import SafetensorError
 
 from iclflow.data.own import first_line, open_npz
 from iclflow.errors import BadInput
 
-__all__ = ["SUFFIXES", "read_tensors", "refuse_oversized", "write_tensors"]
+__all__ = ["SUFFIXES", "read_metadata", "read_tensors", "refuse_oversized", "write_tensors"]
 
 SUFFIXES = (".safetensors", ".npz")
 LONGEST_HEADER = 16 * 2**20  # bytes; the header of a file with thousands of tensors is far shorter
@@ -28,7 +29,13 @@ MOST_BYTES = 512 * 2**20  # of weights from a file of the user
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     """Save arrays, made contiguous first, because the library silently mangles arrays that are not."""
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    safetensors.numpy.save_file(contiguous, str(path), metadata)
+    path.write_bytes(safetensors.numpy.save(contiguous, metadata))  # the library's own files are unreadable to others
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a safetensors file says of its arrays."""
+    with safetensors.safe_open(str(path), "numpy") as file:
+        return file.metadata() or {}
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:

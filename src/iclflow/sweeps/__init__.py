@@ -13,7 +13,6 @@
 | `forecast` | what theory predicts for the runs of a sweep |
 | `load` | opens a run or a sweep |
 | `store/protocol` | the files of a sweep: one chunk per run, committed by a manifest that is written last |
-| `store/manifest` | small JSON files that contain their own digest |
 | `store/check` | finds damaged and missing runs, and computes only these again |
 | `workers/workers` | who computes: this process, local processes, or a cluster |
 | `workers/cluster` | connects to a dask scheduler, our own or the user's |

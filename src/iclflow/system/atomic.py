@@ -4,6 +4,7 @@ All results of this package are written here. A name that ends in `.partial` was
 """
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -19,7 +20,10 @@ __all__ = [
     "no_room",
     "replace_file",
     "room_or_complaint",
+    "scratch_of",
+    "scratches_of",
     "sync",
+    "write_and_sync",
     "write_file",
     "written_whole",
 ]
@@ -53,10 +57,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
     """The same, but errors of the operating system are raised as they are."""
     scratch = scratch_of(path)
     try:
-        with scratch.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_and_sync(scratch, content.encode() if isinstance(content, str) else content)
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)
@@ -64,9 +65,22 @@ def replace_file(path: Path, content: str | bytes) -> None:
     sync(path.parent)
 
 
+def write_and_sync(path: Path, content: bytes) -> None:
+    """Write a file and force it to disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def scratch_of(path: Path) -> Path:
     """A hidden temporary name in the same directory."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+
+def scratches_of(path: Path) -> list[Path]:
+    """The files that have such a name."""
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"))
 
 
 @contextmanager

@@ -18,7 +18,8 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 def file_digest(path: Path) -> str:
     """The digest of a file's content."""
-    return digest(path.read_bytes())
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def canonical(content: Any) -> str:

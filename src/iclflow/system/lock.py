@@ -15,7 +15,7 @@ from pathlib import Path
 
 from iclflow.errors import BadInput
 
-__all__ = ["holder", "only_writer"]
+__all__ = ["NAME", "holder", "only_writer"]
 
 NAME = ".lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
@@ -30,6 +30,8 @@ def only_writer(store: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(handle), os.stat(path)):
+                raise OSError(errno.EWOULDBLOCK, "the one that held it has just removed it")
         except OSError as error:
             if error.errno in LOCKLESS:
                 why = os.strerror(error.errno)

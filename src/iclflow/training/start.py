@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from iclflow.models.base import check_order
 from iclflow.results.gathering import gather
 from iclflow.results.inputs import read_inputs
 from iclflow.results.run import Run
-from iclflow.results.writing import refuse_existing
+from iclflow.results.writing import write_run, writing
 from iclflow.system.progress import Report, progress_bar
 from iclflow.training.plan import Plan
 from iclflow.training.seeds import run_seeds
@@ -70,11 +71,10 @@ def train(
     settings, optimizer = named_optimizer(settings)
     chosen = Training(**settings) if training is None else training.replace(**settings)
     inputs = read_inputs(task, model, chosen, data, weights)
-    if out is not None:
-        refuse_existing(Path(out), overwrite)
-    run = run_experiment(*inputs, progress=progress, optimizer=optimizer)
-    if out is not None:
-        run.save(out, overwrite)
+    with nullcontext() if out is None else writing(Path(out), overwrite):
+        run = run_experiment(*inputs, progress=progress, optimizer=optimizer)
+        if out is not None:
+            write_run(run, Path(out))
     return run
 
 

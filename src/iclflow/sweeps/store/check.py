@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iclflow.errors import BadInput, DamagedStore
-from iclflow.sweeps.store.manifest import write_manifest
 from iclflow.sweeps.store.protocol import (
     ARRAYS,
     COPY,
@@ -22,6 +21,7 @@ from iclflow.sweeps.sweep import Tally, run_missing, writing
 from iclflow.sweeps.workers.signals import stopped_by_signals
 from iclflow.system.digest import file_digest
 from iclflow.system.lock import only_writer
+from iclflow.system.manifest import write_manifest
 
 __all__ = ["Report", "check", "repair"]
 

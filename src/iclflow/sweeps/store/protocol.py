@@ -25,9 +25,9 @@ import numpy as np
 from iclflow.errors import BadInput, DamagedStore
 from iclflow.sweeps.columns import CURVES, columns
 from iclflow.sweeps.grid import Grid, difference
-from iclflow.sweeps.store.manifest import read_manifest, write_manifest
 from iclflow.system.atomic import sync
 from iclflow.system.digest import file_digest, json_digest
+from iclflow.system.manifest import read_manifest, write_manifest
 
 __all__ = ["Store", "is_sweep", "open_store", "prepare_store"]
 

@@ -8,7 +8,7 @@ from iclflow.errors import DamagedStore
 from iclflow.system.atomic import replace_file
 from iclflow.system.digest import json_digest
 
-__all__ = ["read_manifest", "write_manifest"]
+__all__ = ["read_manifest", "with_digest", "write_manifest"]
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:

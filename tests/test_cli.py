@@ -56,7 +56,7 @@ BAD = [
     ("--steps 5 --time 3", "time: belongs to the flow"),
     ("--data nowhere.npz", "data: 'nowhere.npz' must be an existing file"),
     ("--weights nowhere.npz", "weights: 'nowhere.npz' must be an existing file"),
-    ("--config nowhere.toml", "config: cannot read 'nowhere.toml'"),
+    ("--config nowhere.toml", "config: 'nowhere.toml' must be an existing file"),
     ("--resume nowhere", "path: 'nowhere' must be a run directory"),
     ("--resume nowhere --lr 3", "lr: a resumed run keeps its settings"),
     ("--lr -1 --steps 3", "lr: '-1' must be greater than 0"),

@@ -89,5 +89,5 @@ def import_named_model(arguments: list[str]) -> None:
 
 def complain(line: str, code: int) -> int:
     """Print a line on standard error and return the exit code."""
-    print(f"iclflow: {line}", file=sys.stderr)
+    print(f"iclflow: {' '.join(line.split())}", file=sys.stderr)
     return code

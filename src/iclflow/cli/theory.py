@@ -13,6 +13,7 @@ from iclflow.config import Training
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput, NoTheory
 from iclflow.experiment import Experiment, parts_by_name
+from iclflow.training.cost import refuse_oversized
 
 if TYPE_CHECKING:
     from iclflow.theory.landscape import Directions, Landscape
@@ -70,6 +71,7 @@ def numbers(experiment: Experiment, with_init: bool, weight_decay: float = 0.0) 
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
+    refuse_oversized(experiment)
     task, model, training = experiment.task, experiment.model, experiment.training
     levels, quadratic = plateau_losses(task), landscape(task)
     most = len(levels) - 1

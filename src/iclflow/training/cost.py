@@ -3,10 +3,13 @@
 import math
 
 from iclflow.data.features import feature_count
+from iclflow.data.sequences import CHUNK, KEEP_BYTES
+from iclflow.data.spectrum import covariance_bytes
 from iclflow.engines.choose import choose
 from iclflow.experiment import Experiment
+from iclflow.system.memory import require
 
-__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "run_seconds", "token_bytes"]
+__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "refuse_oversized", "run_seconds", "token_bytes"]
 
 # Seconds, measured on one core of an ordinary machine.
 OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
@@ -15,6 +18,7 @@ FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six eval
 DRAW = 2.5e-8  # one normal number, drawn twice
 TOKEN = 4e-9  # one multiply-add of attention
 GRAM = 3e-9  # one multiply-add of a layer on Gram matrices
+WEIGHT_COPIES, LOSS_COPIES, LENGTH_COPIES, TASK_COPIES = 8, 5, 6, 3  # arrays of so many numbers that are made
 
 
 def side(experiment: Experiment) -> int:
@@ -73,17 +77,50 @@ def weight_rows(experiment: Experiment) -> int:
     return max(shape[0] for shape in experiment.model.shapes(experiment.task).values())
 
 
-def held_bytes(experiment: Experiment) -> int:
-    task = experiment.task
-    engine, width = choose(experiment).engine, task.dim + task.out_dim
+def refuse_oversized(experiment: Experiment) -> None:
+    """Raise `NoRoom` before anything of a run is made, naming what takes the most of its memory."""
+    task, training, shapes = experiment.task, experiment.training, experiment.model.shapes(experiment.task)
+    weights = sum(math.prod(shape) for shape in shapes.values())
+    kept = min(training.records, training.steps or training.records) + WEIGHT_COPIES
+    losses = (training.steps or 0) * (1 + 2 * (training.test_samples > 0)) * training.seeds
+    parts = {
+        f"dim {task.dim}, of which matrices are made,": covariance_bytes(task.dim),
+        f"{weights} weights, which are kept {kept} times,": 8 * weights * kept,
+        f"steps {training.steps}, after each of which a loss is kept,": 8 * LOSS_COPIES * losses,
+        f"samples and tokens of the {choose(experiment).engine} engine": drawn_bytes(experiment),
+        f"samples {training.samples}, whose task vectors are whitened,": 8 * TASK_COPIES * whitened(experiment),
+        f"context {task.context}": 8 * LENGTH_COPIES * task.context,
+        f"seeds {training.seeds}": 8 * training.seeds,
+    }
+    require(sum(parts.values()), max(parts, key=lambda name: parts[name]))
+
+
+def whitened(experiment: Experiment) -> int:
+    """Numbers of the task vectors that are held together to be whitened."""
+    training, task = experiment.training, experiment.task
+    own = training.whiten and task.tasks is None and task.icl_fraction == 1
+    largest = 0 if experiment.population or experiment.data else max(training.samples, training.test_samples)
+    return int(largest) * task.out_dim * task.dim if own else 0
+
+
+def drawn_bytes(experiment: Experiment) -> int:
+    """Sequences and Gram matrices that are held at once, and a step on them; moments are judged where they are made."""
+    task, training, engine = experiment.task, experiment.training, choose(experiment).engine
+    width = task.dim + task.out_dim
     if engine == "gram":
-        drawn = 0 if sequences(experiment) else experiment.training.gram_samples
+        drawn = 0 if sequences(experiment) else training.batch or training.gram_samples
         return int(16 * (sequences(experiment) + drawn) * width * (width + 1))
     if engine == "tokens":
-        return int(16 * sequences(experiment) * (task.context + 1) * (task.dim + task.out_dim))
-    chunk = 8 * min(sequences(experiment), 8192) * (task.context + 1) * (task.dim + task.out_dim)
-    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, 256 * 2**20)
-    return int(4 * 8 * side(experiment) ** 2 + 4 * chunk + kept)
+        return token_bytes(experiment, int(sequences(experiment)) or training.batch or 0, 0)
+    return int(4 * 8 * min(sequences(experiment), CHUNK) * (task.context + 1) * width)
+
+
+def held_bytes(experiment: Experiment) -> int:
+    task = experiment.task
+    if choose(experiment).engine in ("gram", "tokens"):
+        return drawn_bytes(experiment)
+    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, KEEP_BYTES)
+    return int(4 * 8 * side(experiment) ** 2 + drawn_bytes(experiment) + kept)
 
 
 def token_bytes(experiment: Experiment, count: int, tests: int) -> int:

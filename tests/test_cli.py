@@ -146,7 +146,7 @@ def test_an_interrupt_anywhere_is_exit_code_130(tmp_path):
     file.write_text(
         "from iclflow.cli import commands\n"
         "commands.import_named_model = lambda words: exec('raise KeyboardInterrupt')\n"
-        "commands.main(['theory'])\n"
+        "from iclflow.cli import main\nmain(['theory'])\n"
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "iclflow: interrupted\n")

@@ -1,6 +1,5 @@
 """What would not fit into memory is refused in one line, before anything is allocated or drawn."""
 
-import resource
 import struct
 import subprocess
 import sys
@@ -78,9 +77,11 @@ def bomb(path, kind: str, bytes_each: int) -> None:
 
 def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused_as_data(tmp_path):
     bomb(tmp_path / "bomb.npz", "<f8", 8)
-    script = f"from iclflow.cli import main\nmain(['train', '--data', {str(tmp_path / 'bomb.npz')!r}])"
-    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit, timeout=60)
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
+        f"from iclflow.cli import main\nmain(['train', '--data', {str(tmp_path / 'bomb.npz')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
     assert "times its own size" in done.stderr
     assert done.stderr.count("\n") == 1

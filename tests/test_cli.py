@@ -56,7 +56,7 @@ BAD = [
     ("--steps 5 --time 3", "time: belongs to the flow"),
     ("--data nowhere.npz", "data: 'nowhere.npz' must be an existing file"),
     ("--weights nowhere.npz", "weights: 'nowhere.npz' must be an existing file"),
-    ("--config nowhere.toml", "config: cannot read 'nowhere.toml'"),
+    ("--config nowhere.toml", "config: 'nowhere.toml' must be an existing file"),
     ("--resume nowhere", "path: 'nowhere' must be a run directory"),
     ("--resume nowhere --lr 3", "lr: a resumed run keeps its settings"),
     ("--lr -1 --steps 3", "lr: '-1' must be greater than 0"),
@@ -146,7 +146,7 @@ def test_an_interrupt_anywhere_is_exit_code_130(tmp_path):
     file.write_text(
         "from iclflow.cli import commands\n"
         "commands.import_named_model = lambda words: exec('raise KeyboardInterrupt')\n"
-        "commands.main(['theory'])\n"
+        "from iclflow.cli import main\nmain(['theory'])\n"
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "iclflow: interrupted\n")

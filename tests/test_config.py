@@ -18,7 +18,7 @@ BAD = [
     ({"spectrum": "power:"}, "spectrum: 'power:' must be"),
     ({"spectrum": "power:inf"}, "spectrum: 'power:inf' must be"),
     ({"spectrum": "1,two"}, "spectrum: '1,two' must be numbers separated by commas"),
-    ({"spectrum": "nowhere.npy"}, "spectrum: cannot read 'nowhere.npy'"),
+    ({"spectrum": "nowhere.npy"}, "spectrum: 'nowhere.npy' must be an existing file"),
     ({"spectrum": [1.0, -1.0]}, "spectrum: .* must be non-negative"),
     ({"spectrum": [0.0, 0.0]}, "spectrum: .* not all zero"),
     ({"spectrum": [1.0, math.nan]}, "spectrum: holds NaN"),

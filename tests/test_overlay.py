@@ -96,7 +96,7 @@ def test_the_command_prints_distances_and_leaves_a_figure(files, monkeypatch, ca
         ("a.csv", "time,loss\n1,2\n1,1\n", "must rise"),
         ("a.csv", "time,loss\n1,2\n", "two rows"),
         ("a.csv", "time,loss\n1,a\n2,b\n", "as a table"),
-        ("missing.txt", None, "must be a run directory"),
+        ("missing.txt", None, "must be an existing file"),
     ],
 )
 def test_bad_curves_are_refused_in_a_line(name, text, word, tmp_path):

@@ -101,3 +101,30 @@ def test_the_flow_is_as_exact_from_tiny_weights(model, init):
     """An absolute tolerance that did not follow the weights would be late by per cents at 1e-12 and below."""
     run = icl.train(icl.Task(), model, init=init, seed=1)
     assert max(drop.error for drop in icl.compare(run).drops) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "init"),
+    [
+        (icl.Task(), icl.Separate(heads=5), 3.0),
+        (icl.Task(), icl.Separate(heads=5), 30.0),
+        (icl.Task(), icl.Merged(heads=8), 30.0),
+        (icl.Task(spectrum=[4e8, 3e8]), icl.Separate(heads=5), 3.0),
+    ],
+)
+def test_what_is_saved_is_bounded_by_the_logarithm_of_the_first_loss(task, model, init, quiet):
+    """One point per share of the zero loss would be millions here, and more than memory holds from larger weights."""
+    run = icl.train(task, model, init=init)
+    zero, first = icl.theory.plateau_losses(task)[0], float(run.loss.values[0])
+    assert first > 100 * zero
+    assert run.loss.size < 5000 + 150 * np.log(first / zero)
+    high = run.loss.values[run.loss.values > 4 * zero]
+    assert (high[:-1] / high[1:]).max() < 1.5  # the fall is still seen on the way
+    assert run.status == "ok" or "has not settled" in run.summary["runs"][0]["why"]
+
+
+def test_weights_of_a_scale_beyond_double_precision_end_as_failed():
+    weights = icl.train(icl.Task(), icl.Separate(heads=5), init=1e7, time=1e-60).initial_weights
+    run = icl.train(icl.Task(), icl.Separate(heads=5), weights=weights)
+    assert run.status == "failed"
+    assert "rounding" in run.summary["runs"][0]["why"]

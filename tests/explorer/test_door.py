@@ -13,10 +13,14 @@ import pytest
 from flask import Flask
 from werkzeug.serving import make_server
 
+import iclflow as icl
+from iclflow.explorer import server as server_room
 from iclflow.explorer.jobs import Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS
+from iclflow.explorer.saved import Saved
 from iclflow.explorer.server import make_app
 from iclflow.explorer.theory_view import outline
+from iclflow.sweeps.results import no_formula
 
 PORT = 8050
 HOME = {"Host": f"127.0.0.1:{PORT}"}
@@ -206,3 +210,51 @@ def test_ctrl_c_stops_at_once_even_while_shapes_are_being_compiled():
             assert server.stderr.read() == ""
         finally:
             server.kill()
+
+
+def test_connections_that_say_nothing_are_few_and_end(monkeypatch):
+    monkeypatch.setattr(server_room.Impatient, "timeout", 1.0)
+    hello = Flask("hello")
+    hello.add_url_rule("/", "hello", lambda: "hello")
+    server = server_room.Bounded("127.0.0.1", 0, hello, handler=server_room.Impatient)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    from socket import create_connection
+
+    silent = [create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+    try:
+        begun = time.monotonic()
+        time.sleep(0.3)
+        assert threading.active_count() < server_room.MOST_CONNECTIONS + 20
+        answer = None
+        while answer is None and time.monotonic() - begun < 5:
+            home = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+            try:
+                home.request("GET", "/")
+                answer = home.getresponse().read()
+            except OSError:  # closed at once while all places are taken
+                time.sleep(0.1)
+            finally:
+                home.close()
+        assert answer == b"hello"
+    finally:
+        for one in silent:
+            one.close()
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_name_of_a_folder_is_no_code_to_copy(tmp_path, quiet):
+    import ast
+
+    folder = tmp_path / 'a"); import os; os.system("x'
+    icl.train(icl.Task(dim=2), icl.Merged(heads=2), samples=50, lr=0.1, steps=5, out=folder)
+    shown = Saved(tmp_path).show(0)
+    [line] = ast.parse(shown.python).body
+    assert isinstance(line, ast.Assign)
+    assert [argument.value for argument in line.value.args] == [str(folder)]
+
+
+def test_text_in_a_table_is_no_formula():
+    for text in ("=1+1", "+1", "-1", "@x", "\t=1"):
+        assert no_formula(text) == f"'{text}"
+    assert [no_formula(cell) for cell in ("ok", -1.0, "", None)] == ["ok", -1.0, "", None]

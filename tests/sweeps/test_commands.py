@@ -151,7 +151,7 @@ def test_exports_and_figures_are_files(done, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["sweep", "nowhere.toml", "--out", "x"], "file: cannot read 'nowhere.toml'"),
+        (["sweep", "nowhere.toml", "--out", "x"], "file: 'nowhere.toml' must be an existing file"),
         (["sweep", "status", "nowhere"], "dir: 'nowhere' must be a sweep"),
         (["sweep", "check", "nowhere"], "dir: 'nowhere' must be a sweep"),
         (["sweep", "export", "nowhere"], "csv: give --csv FILE or --netcdf FILE"),

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
+from iclflow.cli.ending import complain
 from iclflow.errors import IclflowError
 from iclflow.system.garbage import searched_rarely
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
 
 def version() -> str:
@@ -40,6 +41,7 @@ def commands(listed: bool) -> App:
         help_format="plaintext" if listed else None,
         version=version,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for number, (name, summary) in enumerate(COMMANDS.items()):
         function = "app" if name == "sweep" else name
@@ -50,8 +52,8 @@ def commands(listed: bool) -> App:
 app = commands(listed=False)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with its code; bad input is reported in one line, never as a traceback."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; bad input is reported in one line, never as a traceback."""
     warnings.simplefilter("ignore")
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
@@ -59,21 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = commands(listed=True) if words in ([], ["--help"], ["-h"]) else app
         with searched_rarely():
             result = chosen(words, exit_on_error=False, print_error=False)
-        code = result if isinstance(result, int) else 0
+        return result if isinstance(result, int) else 0
     except CycloptsError as error:
         from iclflow.cli.flags import explain
 
-        code = complain(explain(error), 2)
+        return complain("iclflow", explain(error), 2)
     except IclflowError as error:
-        code = complain(str(error), error.exit_code)
+        return complain("iclflow", str(error), error.exit_code)
     except MemoryError:
-        code = complain("memory: ran out; try fewer samples, a smaller dim, or the flow on the population", 4)
-    except KeyboardInterrupt:
-        code = complain("interrupted", 130)
-    except BrokenPipeError:
-        code = 0
-    exec("")  # forgets an interrupt that came inside another `exec`; `python -m` would die of it instead of this code
-    sys.exit(code)
+        return complain(
+            "iclflow", "memory: ran out; try fewer samples, a smaller dim, or the flow on the population", 4
+        )
 
 
 def import_named_model(arguments: list[str]) -> None:
@@ -85,9 +83,3 @@ def import_named_model(arguments: list[str]) -> None:
             from iclflow.models.base import import_model
 
             import_model(name)
-
-
-def complain(line: str, code: int) -> int:
-    """Print a line on standard error and return the exit code."""
-    print(f"iclflow: {line}", file=sys.stderr)
-    return code

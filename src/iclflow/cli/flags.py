@@ -18,6 +18,7 @@ from iclflow.config import Task, Training
 from iclflow.config.record import Record
 from iclflow.errors import BadInput
 from iclflow.models.base import KNOWN, import_model
+from iclflow.system.files import read_text
 
 __all__ = ["Flags", "explain", "given"]
 
@@ -100,12 +101,7 @@ def given(flags: object, config: Path | None = None) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, which has no tables."""
-    try:
-        settings = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadInput(f"config: cannot read {str(path)!r} ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"config: {str(path)!r} is not TOML ({error})") from None
+    settings = read_text(path, "config", "TOML", tomllib.loads)
     for name, value in settings.items():
         if isinstance(value, dict):
             raise BadInput(f"config: {name!r} is a table; settings belong at the top level, named like the flags")

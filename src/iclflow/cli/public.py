@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from jaxtyping import Float
 
+from iclflow.cli.ending import complain, ended
 from iclflow.config import Task, Training
 from iclflow.errors import BadInput, IclflowError
 from iclflow.experiment import Experiment
@@ -183,19 +184,19 @@ def table_of(
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, and write or show the curve; bad input is reported in one line, with exit code 2."""
+    ended("train.py", lambda: run(arguments), program=arguments is None)
+
+
+def run(arguments: list[str] | None) -> int:
+    """The same, with the exit code as its value."""
     try:
         args = parser().parse_args(arguments)
         experiment = experiment_of(args)
         where = Path(file_name(args))
         with searched_rarely():
-            code = run_and_keep(experiment, args, where)
+            return run_and_keep(experiment, args, where)
     except IclflowError as error:
-        print(f"train.py: {error}", file=sys.stderr)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        print("train.py: interrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code)
+        return complain("train.py", str(error), error.exit_code)
 
 
 def run_and_keep(experiment: Experiment, args: argparse.Namespace, where: Path) -> int:

@@ -5,6 +5,7 @@ import json as json_text
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -15,7 +16,7 @@ from iclflow.sweeps.workers.signals import Stopped, stopped_by_signals
 
 __all__ = ["app"]
 
-app = App(name="sweep", result_action="return_value")
+app = App(name="sweep", result_action="return_value", suppress_keyboard_interrupt=False)
 
 Folder = Annotated[str, Parameter(help="directory of a sweep")]
 Workers = Annotated[str | None, named("INT", "processes on this machine (default: one per core); 0: only this one")]
@@ -41,7 +42,7 @@ def run(
     FILE is TOML: base settings, axes with lists or ranges, zipped axes that vary together, seeds; docs/how-to/sweep.md
     shows one. A sweep that was stopped or killed is continued with --resume; finished runs are not repeated.
     """
-    again = f"iclflow sweep {file} --out {out}{' --summary' if summary else ''} --resume"
+    again = f"iclflow sweep {quote(file)} --out {quote(out)}{' --summary' if summary else ''} --resume"
     with told_how_to_go_on(again):
         from iclflow.sweeps.estimate import estimate
         from iclflow.sweeps.store.protocol import is_sweep, open_store
@@ -135,7 +136,7 @@ def check(
     print(f"{dir}: {report}")
     if report.fine or not repair:
         return 0 if report.fine else 3
-    with told_how_to_go_on(f"iclflow sweep check {dir} --repair"):
+    with told_how_to_go_on(f"iclflow sweep check {quote(dir)} --repair"):
         _, tally = checking.repair(path, workers=count, scheduler=scheduler, progress=None)
     print(f"{dir}: repaired; {tally}")
     return 1 if tally.failed else 0

@@ -13,6 +13,7 @@ from iclflow.config.settings import refuse_without_effect
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput, NoTheory
 from iclflow.experiment import Setup, parts_by_name
+from iclflow.training.cost import refuse_oversized
 
 if TYPE_CHECKING:
     from iclflow.theory.landscape import Directions, Landscape
@@ -75,6 +76,7 @@ def numbers(setup: Setup, with_init: bool) -> dict[str, Any]:
     from iclflow.theory.landscape import directions, landscape, plateau_losses
     from iclflow.theory.merged import escape_rate, escape_time
 
+    refuse_oversized(setup)
     task, model, training = setup.task, setup.model, setup.training
     levels, quadratic = plateau_losses(task), landscape(task)
     most = len(levels) - 1

@@ -21,11 +21,12 @@ from iclflow.experiment import Setup
 from iclflow.results.loading import load_run
 from iclflow.results.run import Run
 from iclflow.system.arrays import as_array
+from iclflow.system.files import first_line, regular_file
 from iclflow.units import clock_of
 
 __all__ = ["Curve", "described", "read_curves"]
 
-LARGEST = 512 * 2**20  # bytes
+LARGEST, LARGEST_LOSS = 512 * 2**20, 1e100  # bytes of a file; a loss, so that its square is a number
 NAMES = {"attnM": "merged", "attnS": "separate", "mlp": "mlp"}
 Column = Float[np.ndarray, " T"]
 PUBLIC = re.compile(r"(attnM|attnS|mlp)_head(\d+)_D(\d+)_R(\d+)_P(\d+)_N(\d+)_seed(\d+)")
@@ -59,10 +60,7 @@ def read_curves(source: str, settings: dict[str, Any]) -> list[Curve]:
         run = load_run(path)
         several = len(run.seeds) > 1
         return [from_run(run.select(s), f"{path}, seed {s}" if several else str(path)) for s in run.seeds]
-    if not path.is_file():
-        raise BadInput(f"curve: {source!r} must be a run directory, FILE.txt or FILE.csv")
-    if path.stat().st_size > LARGEST:
-        raise BadInput(f"curve: {source!r} is larger than {LARGEST // 2**20} MiB")
+    regular_file(path, "curve", LARGEST)
     known = {**told_by_name(path.name), **settings}
     step, time, loss = read_table(path) if path.suffix == ".csv" else read_text(path)
     if time is None and step is not None and "lr" in known:
@@ -126,8 +124,8 @@ def read_text(path: Path) -> tuple[Column, None, Column]:
         warnings.simplefilter("ignore")  # an empty file raises an error below
         try:
             table = np.loadtxt(path, ndmin=2)
-        except (ValueError, OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"curve: cannot read {str(path)!r} as rows of numbers ({first_words(error)})") from None
+        except Exception as error:  # a damaged file can raise almost anything
+            raise BadInput(f"curve: cannot read {str(path)!r} as rows of numbers ({first_line(error)})") from None
     if table.size == 0 or len(table) < 2:
         raise BadInput(f"curve: {str(path)!r} must hold at least two rows, one per epoch")
     return np.arange(len(table), dtype=float), None, checked(path, table[:, 0])
@@ -140,25 +138,27 @@ def read_table(path: Path) -> tuple[Column | None, Column | None, Column]:
     try:
         table = pd.read_csv(path)
         columns = {name: table[name].to_numpy(dtype=float) for name in ("step", "time", "loss") if name in table}
-    except (ValueError, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"curve: cannot read {str(path)!r} as a table ({first_words(error)})") from None
+    except Exception as error:  # a damaged file can raise almost anything
+        raise BadInput(f"curve: cannot read {str(path)!r} as a table ({first_line(error)})") from None
     if "loss" not in columns or len(columns) < 2:
-        have = ", ".join(map(str, table.columns[:8]))
+        have = ", ".join(str(name)[:40] for name in table.columns[:8])
         raise BadInput(f"curve: {str(path)!r} must have columns loss and time or step, it has {have}")
     if len(table) < 2:
         raise BadInput(f"curve: {str(path)!r} must hold at least two rows")
     for name in ("step", "time"):
         if name in columns and not (np.diff(columns[name]) > 0).all():
             raise BadInput(f"curve: {name} in {str(path)!r} must rise from row to row; a file holds one curve")
+        if name in columns and not np.isfinite(columns[name]).all():
+            raise BadInput(f"curve: {name} in {str(path)!r} holds a value that is not a finite number")
     return columns.get("step"), columns.get("time"), checked(path, columns["loss"])
 
 
 def checked(path: Path, loss: Column) -> Column:
-    """Return the losses if all of them are finite, else raise `BadInput`."""
+    """Return the losses if all of them are finite, and of a size that can be compared, else raise `BadInput`."""
     if not np.isfinite(loss).all():
         raise BadInput(f"curve: {str(path)!r} holds a loss that is not a finite number")
+    if np.abs(loss).max() > LARGEST_LOSS:
+        raise BadInput(
+            f"curve: {str(path)!r} holds the loss {np.abs(loss).max():.3g}, must be at most {LARGEST_LOSS:.0e}"
+        )
     return loss
-
-
-def first_words(error: Exception) -> str:
-    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__

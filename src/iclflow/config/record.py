@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iclflow.errors import BadInput
 
-__all__ = ["Record", "one_line", "unknown"]
+__all__ = ["Record", "one_line", "shown", "unknown"]
 
 ALLOWED = {
     "greater_than_equal": "must be at least {ge}",
@@ -35,7 +35,16 @@ def one_line(error: ValidationError, names: tuple[str, ...] = ()) -> str:
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     allowed = ALLOWED.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
-    return f"{field}: {first['input']!r} {allowed.format(**first.get('ctx', {}))}"
+    return f"{field}: {shown(first['input'])} {allowed.format(**first.get('ctx', {}))}"
+
+
+def shown(value: Any) -> str:
+    """A value as text of one line that is not long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def unknown(field: str, names: tuple[str, ...]) -> str:

@@ -5,8 +5,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SpectrumLike", "is_matrix", "load_array", "read_spectrum"]
+from iclflow.config.record import shown
+from iclflow.system.files import read_npy
 
+__all__ = ["HUGE", "SpectrumLike", "is_matrix", "load_array", "power_of", "read_spectrum"]
+
+HUGE = 1e40  # the largest number of a task, so that losses are numbers too
+MOST_BYTES = 512 * 2**20  # of a covariance
 SpectrumLike = str | tuple[float, ...] | tuple[tuple[float, ...], ...]
 
 
@@ -19,21 +24,22 @@ def read_spectrum(field: str, value: Any) -> Any:
             try:
                 value = tuple(float(part) for part in value.split(","))
             except ValueError:
-                raise ValueError(f"{field}: {value!r} must be numbers separated by commas") from None
+                raise ValueError(f"{field}: {shown(value)} must be numbers separated by commas") from None
         else:
             return named_spectrum(field, value)
     try:
         array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{field}: {value!r} must be a name, eigenvalues or a square matrix") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{field}: {shown(value)} must be a name, eigenvalues or a square matrix") from None
     return checked_spectrum(field, array)
 
 
 def load_array(field: str, path: str) -> np.ndarray:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{field}: cannot read {path!r} as a .npy array ({type(error).__name__})") from None
+    """The numbers of a `.npy` file."""
+    array = read_npy(path, field, MOST_BYTES)
+    if not np.can_cast(array.dtype, float):
+        raise ValueError(f"{field}: {path!r} holds {array.dtype}, must be real numbers")
+    return array
 
 
 def named_spectrum(field: str, value: str) -> str:
@@ -47,8 +53,14 @@ def named_spectrum(field: str, value: str) -> str:
         except ValueError:
             pass
     raise ValueError(
-        f"{field}: {value!r} must be linear, white, power:A with a number A, eigenvalues v1,v2,.. or FILE.npy"
+        f"{field}: {shown(value)} must be linear, white, power:A with a number A, eigenvalues v1,v2,.. or FILE.npy"
     )
+
+
+def power_of(spectrum: Any) -> float:
+    """The A of `power:A`; 0 of all other spectra."""
+    name, _, exponent = spectrum.partition(":") if isinstance(spectrum, str) else ("", "", "")
+    return float(exponent) if name == "power" else 0.0
 
 
 def checked_spectrum(field: str, array: np.ndarray) -> Any:
@@ -57,11 +69,13 @@ def checked_spectrum(field: str, array: np.ndarray) -> Any:
         raise ValueError(f"{field}: shape {array.shape} must be (D,) eigenvalues or a (D, D) matrix")
     if not np.isfinite(array).all():
         raise ValueError(f"{field}: holds NaN or infinity; every entry must be finite")
+    size = np.abs(array).max()
+    if size > HUGE or 0 < size < 1 / HUGE:
+        raise ValueError(f"{field}: its largest entry is {size:.3g}, must be from {1 / HUGE:.0e} to {HUGE:.0e}")
     if array.ndim == 1:
         if (array < 0).any() or not (array > 0).any():
-            raise ValueError(f"{field}: {array.tolist()} must be non-negative eigenvalues, not all zero")
+            raise ValueError(f"{field}: {shown(array.tolist())} must be non-negative eigenvalues, not all zero")
         return tuple(array.tolist())
-    size = np.abs(array).max()
     if np.abs(array - array.T).max() > 1e-10 * size:
         raise ValueError(f"{field}: the matrix must be symmetric")
     if np.linalg.eigvalsh(array).min() < -1e-10 * size or size == 0:

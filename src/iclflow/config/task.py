@@ -1,16 +1,18 @@
 """The task, as a record."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from iclflow.config.record import Record
-from iclflow.config.spectra import SpectrumLike, is_matrix, read_spectrum
+from iclflow.config.spectra import HUGE, SpectrumLike, is_matrix, power_of, read_spectrum
 
 __all__ = ["Count", "Seed", "Task"]
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**15)]  # sizes are arithmetic of whole numbers that floats can hold
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+WIDEST = 100  # decades of a spectrum, so that products of three eigenvalues are still numbers
 
 
 class Task(Record):
@@ -30,7 +32,7 @@ class Task(Record):
     )
     basis: Literal["random", "identity"] = Field("random", description="eigenvectors of the covariance")
     task_spectrum: SpectrumLike | None = Field(None, description="task covariance, same forms (default identity)")
-    label_noise: float = Field(0.0, ge=0, description="variance of the noise on context labels")
+    label_noise: float = Field(0.0, ge=0, le=HUGE, description="variance of the noise on context labels")
     query_noise: bool = Field(False, description="put the label noise on the query's target too")
     tasks: Count | None = Field(None, description="train on K fixed task vectors (default: each sequence has its own)")
     mirror_tasks: bool = Field(False, description="each of the K task vectors also with the opposite sign")
@@ -61,6 +63,8 @@ class Task(Record):
             value = getattr(self, field)
             if isinstance(value, tuple) and len(value) != self.dim:
                 raise ValueError(f"{field}: has {len(value)} directions, must have dim = {self.dim}")
+            if abs(power_of(value)) * math.log10(self.dim) > WIDEST:
+                raise ValueError(f"{field}: {value!r} spans more than {WIDEST} decades with dim = {self.dim}")
         if is_matrix(self.spectrum) and "basis" in self.model_fields_set:
             raise ValueError("basis: a full covariance matrix brings its own basis; give only one of them")
         if self.tasks is not None and self.icl_fraction < 1:

@@ -1,16 +1,19 @@
 """How to train, as a record."""
 
 import math
+import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from iclflow.config.record import Record
+from iclflow.config.record import Record, shown
+from iclflow.config.spectra import HUGE
 from iclflow.config.task import Count, Seed
 
 __all__ = ["GIVEN", "Training"]
 
 RULES = ("sgd", "momentum", "adam", "muon")
+MOST_SAMPLES = 10**12  # a month of drawing on a thousand cores
 GIVEN = "optax:"  # begins the name of an optimiser that the user brings as an object
 
 
@@ -19,7 +22,7 @@ class Training(Record):
 
     samples: int | float = Field(math.inf, description="training sequences P, or inf for the population")
     whiten: bool = Field(True, description="whiten the sampled task vectors when icl_fraction is 1")
-    test_samples: Annotated[int, Field(ge=0)] = Field(0, description="sequences in each test set")
+    test_samples: Annotated[int, Field(ge=0, le=MOST_SAMPLES)] = Field(0, description="sequences in each test set")
     init: float = Field(1e-2, gt=0, description="scale of the initial weights")
     init_law: Literal["entry", "public", "norm", "aligned", "random"] = Field("entry", description="initial law")
     freeze_vectors: bool = Field(False, description="keep the vector blocks where they start")
@@ -27,7 +30,7 @@ class Training(Record):
     beta: float = Field(0.9, ge=0, lt=1, description="momentum of momentum, adam and muon")
     muon: Literal["stacked", "heads"] = Field("stacked", description="muon makes all heads orthogonal at once, or each")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay: W <- W - lr (u + weight_decay W)")
-    gram_samples: Annotated[int, Field(ge=2)] = Field(
+    gram_samples: Annotated[int, Field(ge=2, le=MOST_SAMPLES)] = Field(
         16384, description="Gram matrices that stand for the population on the gram engine"
     )
     batch: Count | None = Field(None, description="sequences per step (default: all)")
@@ -66,11 +69,15 @@ class Training(Record):
         try:
             number = float(value)
         except (TypeError, ValueError):
-            raise ValueError(f"samples: {value!r} must be a whole number of sequences, or inf") from None
-        if number == math.inf:
+            raise ValueError(f"samples: {shown(value)} must be a whole number of sequences, or inf") from None
+        except OverflowError:
+            number = sys.float_info.max
+        if number == math.inf and not any(digit.isdigit() for digit in str(value)):
             return math.inf
+        if number > MOST_SAMPLES:
+            raise ValueError(f"samples: {shown(value)} must be at most {MOST_SAMPLES:.0e} sequences, or inf")
         if isinstance(value, bool) or not number >= 2 or number != int(number):
-            raise ValueError(f"samples: {value!r} must be a whole number of at least 2 sequences, or inf")
+            raise ValueError(f"samples: {shown(value)} must be a whole number of at least 2 sequences, or inf")
         return int(number)
 
     @field_validator("init", "lr", "time", "tolerance", "weight_decay", "beta")
@@ -78,4 +85,6 @@ class Training(Record):
     def _finite(cls, value: float | None, info: Any) -> float | None:
         if value is not None and not math.isfinite(value):
             raise ValueError(f"{info.field_name}: {value!r} must be a finite number")
+        if value is not None and info.field_name != "time" and value > HUGE:
+            raise ValueError(f"{info.field_name}: {value!r} must be at most {HUGE:.0e}")
         return value

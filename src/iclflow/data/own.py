@@ -5,7 +5,6 @@ sets `sequences_icl` and `sequences_iwl`, and `out_dim`, as an array of that nam
 """
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +12,16 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.config.spectra import HUGE
 from iclflow.data.sequences import Given
 from iclflow.data.spectrum import Covariances
 from iclflow.errors import BadInput
 from iclflow.system.arrays import as_array
 from iclflow.system.digest import digest
+from iclflow.system.files import read_npz
 
-__all__ = ["OwnData", "agreed_task", "open_npz", "read_own_data"]
+__all__ = ["OwnData", "agreed_task", "read_own_data"]
 
-LARGEST = 16 * 2**30  # bytes that the arrays of a file may unpack to
 TESTS = ("sequences_icl", "sequences_iwl")
 SAMPLED = (
     "spectrum", "basis", "task_spectrum", "tasks", "mirror_tasks", "label_noise", "query_noise", "icl_fraction",
@@ -50,33 +50,9 @@ class OwnData(NamedTuple):
         return Covariances(token, np.eye(dim), values[::-1], vectors[:, ::-1])
 
 
-def open_npz(path: str | Path, field: str) -> dict[str, np.ndarray]:
-    """All arrays of an `.npz` file; refuses pickles, damaged archives and archives that unpack to too much."""
-    path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{field}: {str(path)!r} must be an existing file")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                raise BadInput(f"{field}: {str(path)!r} unpacks to more than {LARGEST // 2**30} GiB")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except BadInput:
-        raise
-    except Exception as error:  # a damaged archive can raise almost anything
-        raise BadInput(
-            f"{field}: cannot read {str(path)!r} as npz ({type(error).__name__}: {first_line(error)})"
-        ) from None
-
-
-def first_line(error: Exception) -> str:
-    """The beginning of an error message, short enough for a message of one line."""
-    return (str(error).splitlines() or [""])[0][:120]
-
-
 def read_own_data(source: Any, task: Task | None) -> tuple[OwnData, Task]:
     """The data, and the task with their sizes; sizes that the caller gave explicitly must agree."""
-    arrays = open_npz(source, "data") if isinstance(source, str | Path) else source
+    arrays = read_npz(source, "data") if isinstance(source, str | Path) else source
     if not isinstance(arrays, dict):
         arrays = {"sequences": arrays}
     if "sequences" not in arrays:
@@ -126,7 +102,7 @@ def own_out_dim(arrays: dict[str, Any], asked: int | None) -> int:
         return asked
     try:
         stated = json.loads(str(np.asarray(arrays["meta"]))).get("out_dim")
-    except (KeyError, ValueError, AttributeError):
+    except (KeyError, ValueError, AttributeError, RecursionError):
         return 1
     return stated if isinstance(stated, int) and stated >= 1 else 1
 
@@ -146,4 +122,8 @@ def checked(array: Any, name: str, out_dim: int) -> Float[np.ndarray, "P tokens 
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise BadInput(f"data: {name!r} holds NaN or infinity, first at {where}; every entry must be finite")
+    if np.abs(array).max() > HUGE:
+        raise BadInput(
+            f"data: {name!r} holds {np.abs(array).max():.3g}; every entry must be at most {HUGE:.0e} in size"
+        )
     return array

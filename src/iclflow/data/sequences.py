@@ -10,8 +10,9 @@ vectors each sequence draws one of them.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeVar, runtime_checkable
@@ -31,6 +32,7 @@ Whiten = Callable[[Float[np.ndarray, "P O D"]], Float[np.ndarray, "P O D"]]
 ONE_WALK = threading.Lock()
 
 CHUNK = 8192  # sequences; part of the definition of a sample, so it cannot be tuned
+AHEAD = 4  # chunks per thread that wait or are done before they are asked for
 KEEP_BYTES = 256 * 2**20  # draws up to this size are kept between the two passes instead of being drawn again
 TOKENS, TASKS, NOISE, LABELS = range(4)  # random streams of one chunk
 TRAIN, TEST_ICL, TEST_IWL = 1, 2, 3  # samples drawn from the same seed
@@ -223,8 +225,14 @@ def over_chunks(function: Callable[[int], T], sequences: Sequences) -> Iterator[
     The numbers then do not depend on the number of cores, and small products do not compete for them. Only one pass
     runs at a time, because the limit on BLAS threads holds for the whole process.
     """
+    coming: deque[Future[T]] = deque()  # no more than can be at work soon: what waits takes memory
     with ONE_WALK, one_blas_thread(), ThreadPoolExecutor(threads()) as pool:
-        yield from pool.map(function, range(chunk_count(sequences)))
+        for index in range(chunk_count(sequences)):
+            coming.append(pool.submit(function, index))
+            if len(coming) > AHEAD * threads():
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
 def as_array(sequences: Sequences) -> Float[np.ndarray, "P tokens E"]:

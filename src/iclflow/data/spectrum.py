@@ -14,7 +14,7 @@ from iclflow.config.spectra import SpectrumLike, is_matrix
 from iclflow.errors import BadInput
 from iclflow.system.memory import require
 
-__all__ = ["Covariances", "covariances", "in_weight_task", "random_basis", "root", "task_vectors"]
+__all__ = ["Covariances", "covariance_bytes", "covariances", "in_weight_task", "random_basis", "root", "task_vectors"]
 
 BASIS, IN_WEIGHT, TASK_SET = 101, 102, 103  # streams drawn from `task_seed`
 
@@ -34,6 +34,7 @@ class Covariances(NamedTuple):
 
 def covariances(task: Task) -> Covariances:
     r"""Both covariances; the eigenvalues of $\Lambda$ in decreasing order, its eigenvectors as columns of `basis`."""
+    require(covariance_bytes(task.dim), f"dim {task.dim}, of which matrices are made,")
     if is_matrix(task.spectrum):
         token = np.asarray(task.spectrum)
         eigenvalues, basis = np.linalg.eigh(token)
@@ -50,6 +51,11 @@ def covariances(task: Task) -> Covariances:
         w = drawn_tasks(task, omega).reshape(-1, task.dim)
         omega = w.T @ w / len(w)
     return Covariances(token, omega, eigenvalues, basis)
+
+
+def covariance_bytes(dim: int) -> int:
+    """What it takes to make the covariances and the moments of the population: some matrices of this side at once."""
+    return 12 * 8 * dim**2
 
 
 def task_covariance(

@@ -38,9 +38,12 @@ FIRST_STEP = 1e-3  # of the solver, which grows it at once where it may
 MOST_STEPS = 20_000_000  # solver steps, whatever the end time
 LOSS_STEP, TIME_STEP = 5e-4, 1.01  # a time is kept when loss (of the zero loss) or time has moved this much,
 WEIGHT_STEP = 0.005  # or a weight, of the largest one
+HIGH = 2.0  # zero losses, above which a loss has moved when its ratio has, as that of time
 REACH = 2.0  # the relative change of a head in an implicit step, times the fifth root of the tolerance
 LARGEST = 3000  # weights for which matrices are made
 RUN = 8  # steps by which those for a change between explicit and implicit ones must be ahead
+EPS = np.finfo(float).eps
+LOST = 1000  # implicit steps whose linear systems no number of double precision resolves, before the flow is given up
 PATIENCE = 100.0, 30.0  # how slowly heads are expected to come to rest, in largest rates, and how much more after a no
 
 
@@ -155,7 +158,7 @@ def flow(
     kept.begin(start, y)
     now, step, taken, method, fastest, patience = start, FIRST_STEP, 0, "explicit", 0.0, PATIENCE[0]
     cost = price(y.size) if loss.light else np.inf
-    worth, run = 1.5 * cost, 0
+    worth, run, lost = 1.5 * cost, 0, 0
     while not kept.settled and now < end and taken < MOST_STEPS:
         most = min(BURST, MOST_STEPS - taken, max(RUN, int(16_000 / cost)) if method == "implicit" else BURST)
         enough = agreed(cost, method)
@@ -167,8 +170,11 @@ def flow(
             continue
         if count == 0 or not kept.extend(count, *arrays):
             return kept.outcome(taken + count, "the loss is not finite, or the step has shrunk to nothing")
-        now, y = float(np.asarray(arrays[0])[count - 1]), np.asarray(arrays[1])[count - 1]
+        before, now, y = now, float(np.asarray(arrays[0])[count - 1]), np.asarray(arrays[1])[count - 1]
         taken, step = taken + count, float(h)
+        lost += count if method == "implicit" and (now - before) * fastest * EPS > count else 0
+        if lost > LOST:
+            return kept.outcome(taken, "rounding: fast and slow weights differ by more than double precision holds")
         progress(now, float(kept.last[0]))
         change = run >= enough
         run = 0 if change or rests else run
@@ -192,7 +198,7 @@ class Kept:
     """
 
     def __init__(self, field: Field, zero_loss: float, settled: Callable[[float], bool]):
-        self.field, self.loss_step, self.is_settled = field, LOSS_STEP * zero_loss, settled
+        self.field, self.zero_loss, self.is_settled = field, max(zero_loss, np.finfo(float).tiny), settled
         self.times: list[float] = []
         self.losses: list[np.ndarray] = []
         self.recorded: list[int] = []
@@ -223,7 +229,7 @@ class Kept:
             return False
         now, losses = np.append(self.now, np.asarray(times)[:count]), np.concatenate([self.last[None], losses])
         ends = np.asarray(states)
-        moved = np.abs(np.diff(losses, axis=0)).max(1) / self.loss_step
+        moved = self.fallen(losses[:-1], losses[1:])
         lengths = np.diff(now)
         parts = np.maximum(moved, np.diff(clock(now))).astype(int).clip(1)
         step, share = subdivided(parts)
@@ -244,7 +250,18 @@ class Kept:
         return True
 
     def moved(self, time: float, losses: np.ndarray) -> bool:
-        return bool(clock(time) - clock(self.times[-1]) > 1 or np.abs(losses - self.losses[-1]).max() > self.loss_step)
+        return bool(clock(time) - clock(self.times[-1]) > 1 or self.fallen(self.losses[-1], losses) > 1)
+
+    def fallen(self, before: Float[np.ndarray, "*K columns"], after: Float[np.ndarray, "*K columns"]) -> Any:
+        """How far losses have moved, on a scale on which neighbouring saved ones are at most 1 apart.
+
+        It is even up to twice the zero loss and logarithmic above, so that the number of saved times is bounded by the
+        logarithm of the first loss.
+        """
+        knee = HIGH * self.zero_loss
+        even = np.abs(np.minimum(after, knee) - np.minimum(before, knee)) / (LOSS_STEP * self.zero_loss)
+        ratios = np.abs(np.log(np.maximum(after, knee) / np.maximum(before, knee))) / np.log(TIME_STEP)
+        return (even + ratios).max(-1)
 
     def weights_moved(self) -> bool:
         return bool(np.abs(self.y - self.states[-1]).max() > WEIGHT_STEP * np.abs(self.y).max())

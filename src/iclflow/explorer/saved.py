@@ -106,7 +106,7 @@ def show_run(path: Path, name: str) -> Shown:
     words = f"{name}: {run.status}, read only; move a control to go back"
     detail = shown_detail(cut_down(first))
     named = None if detail is None else algorithms(cut_down(first))
-    return Shown(view, seeds, detail, words, f'run = icl.load("{path}")', named)
+    return Shown(view, seeds, detail, words, f"run = icl.load({str(path)!r})", named)
 
 
 def refuse_foreign_files(path: Path) -> None:
@@ -152,7 +152,7 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
     end = max((s["time"][-1] for s in seeds if s["time"]), default=1.0)
     levels = plateau_losses(experiment.task) if experiment.task.icl_fraction == 1 else np.array([1.0])
     words = f"{name}: a sweep, read only; move a control to go back"
-    return Shown(levels_only(levels, "", end), seeds, None, words, f'sweep = icl.load("{path}")')
+    return Shown(levels_only(levels, "", end), seeds, None, words, f"sweep = icl.load({str(path)!r})")
 
 
 def view_of(run: Run) -> TheoryView:

@@ -7,6 +7,7 @@ the page may not load anything from elsewhere.
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 from dash import Dash
 from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
-from werkzeug.serving import make_server
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from iclflow.explorer.callbacks import connect
 from iclflow.explorer.jobs import Jobs
@@ -25,6 +26,7 @@ __all__ = ["make_app", "serve"]
 
 HOST = "127.0.0.1"
 LARGEST_BODY = 256 * 1024  # bytes
+PATIENCE, MOST_CONNECTIONS = 20.0, 64  # seconds of silence, and connections, after which one is closed
 TURN = 5e-4  # seconds after which a thread that computes theory lets one that trains or answers go on
 METHODS = ("GET", "HEAD", "POST")
 HEAD = """<!DOCTYPE html>
@@ -104,12 +106,41 @@ def followed_link() -> bool:
     return request.method == "GET" and request.path == "/" and modes == ("navigate", "document")
 
 
+class Impatient(WSGIRequestHandler):
+    """Closes a connection that says nothing for some time."""
+
+    timeout = PATIENCE
+
+
+class Bounded(ThreadedWSGIServer):
+    """A thread for each of a bounded number of connections; more of them are closed at once."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.free.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            return super().process_request(request, client_address)
+        except BaseException:  # no thread was started, which would have given the place back
+            self.free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
+
+
 def serve(port: int, saved: Path | None, opened: Callable[[str], None] = lambda url: None) -> None:
     """Serve the page until Ctrl-C; `opened` is called with its address once it can be visited."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     sys.setswitchinterval(TURN)
     jobs = Jobs()
-    socket = make_server(HOST, port, Flask("waiting"), threaded=True)  # binds first: port 0 takes a free one
+    socket = Bounded(HOST, port, Flask("waiting"), handler=Impatient)  # binds first: port 0 takes a free one
     socket.app = make_app(socket.port, saved, jobs).server
     jobs.warm()
     opened(f"http://{HOST}:{socket.port}/")

@@ -18,6 +18,8 @@ from iclflow.system.digest import file_digest
 
 __all__ = ["is_run", "load_run"]
 
+MOST_OF_A_RUN = 2**34  # bytes
+
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
     """Read a run back; a file that is missing or differs from what was written raises an error.
@@ -57,7 +59,7 @@ def opened(path: Path, model: type[Model] | None) -> Run:
                 raise DamagedStore(f"{path}/{name}: is missing or damaged")
         initial = starting_with("weights.", read_tensors(str(file_of("weights"))))
         if schema == SCHEMA:
-            tensors, labels = read_tensors(str(file_of("arrays"))), read_metadata(file_of("arrays"))
+            tensors, labels = read_tensors(str(file_of("arrays")), MOST_OF_A_RUN), read_metadata(file_of("arrays"))
             groups, state = labelled_tensors(tensors, labels), starting_with("optimizer/", tensors)
         else:
             (groups, state), summary = earlier_arrays(path), with_its_seed(summary)

@@ -5,24 +5,20 @@ than its own size takes up memory.
 """
 
 import json
-import math
 import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import safetensors
 import safetensors.numpy
-from safetensors import SafetensorError
 
-from iclflow.data.own import first_line, open_npz
 from iclflow.errors import BadInput
+from iclflow.system.files import first_line, read_npz, regular_file
 
-__all__ = ["SUFFIXES", "read_metadata", "read_tensors", "refuse_oversized", "write_tensors"]
+__all__ = ["SUFFIXES", "read_metadata", "read_tensors", "write_tensors"]
 
 SUFFIXES = (".safetensors", ".npz")
 LONGEST_HEADER = 16 * 2**20  # bytes; the header of a file with thousands of tensors is far shorter
-LONGEST_ARRAY_HEADER = 10_000  # bytes, of an array in an npz file
 MOST_BYTES = 512 * 2**20  # of weights from a file of the user
 
 
@@ -38,16 +34,14 @@ def read_metadata(path: Path) -> dict[str, str]:
         return file.metadata() or {}
 
 
-def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """All arrays of a file."""
+def read_tensors(path: str, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
+    """All arrays of a file of at most so many bytes."""
     if path.endswith(".npz"):
-        return open_npz(path, "weights")
-    if not Path(path).is_file():
-        raise BadInput(f"weights: {path!r} must be an existing .safetensors or .npz file")
-    check_header(Path(path))
+        return read_npz(path, "weights", most)
+    check_header(regular_file(path, "weights", most))
     try:
         return safetensors.numpy.load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # a damaged file can raise almost anything
         raise BadInput(f"weights: cannot read {path!r} as safetensors ({first_line(error)})") from None
 
 
@@ -62,40 +56,3 @@ def check_header(path: Path) -> None:
             json.loads(file.read(length))
         except (ValueError, RecursionError):
             raise BadInput(f"weights: {str(path)!r} is not a safetensors file (unreadable header)") from None
-
-
-def refuse_oversized(path: Path) -> None:
-    """Refuse a file that states a size above `MOST_BYTES`, before it is unpacked."""
-    if not path.is_file():
-        raise BadInput(f"weights: {str(path)!r} must be an existing file")
-    size = path.stat().st_size
-    if path.suffix == ".npz":
-        try:
-            with zipfile.ZipFile(path) as archive:
-                size = max(size, sum(entry.file_size for entry in archive.infolist()))
-                if size <= MOST_BYTES:
-                    for entry in archive.infolist():
-                        refuse_false_header(archive, entry)
-        except BadInput as error:
-            raise BadInput(f"weights: {str(path)!r} {error}") from None
-        except Exception as error:  # a damaged archive can raise almost anything
-            raise BadInput(f"weights: cannot read {str(path)!r} as npz ({type(error).__name__})") from None
-    if size > MOST_BYTES:
-        raise BadInput(f"weights: {str(path)!r} holds {size / 2**20:.0f} MiB, must be at most {MOST_BYTES // 2**20}")
-
-
-def refuse_false_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Refuse an array whose size differs from that in its header, or whose header is long or names Python objects."""
-    with archive.open(entry) as member:
-        start = member.read(12)
-        major, length = start[6:7], int.from_bytes(start[8:10] if start[6:7] == b"\x01" else start[8:12], "little")
-    if start[:6] != b"\x93NUMPY" or major not in (b"\x01", b"\x02") or length > LONGEST_ARRAY_HEADER:
-        raise BadInput(f"has {entry.filename!r}, which is not an array")
-    with archive.open(entry) as member:
-        np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0 if major == b"\x01" else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-        if dtype.hasobject:
-            raise BadInput(f"has {entry.filename!r} of Python objects, which are never loaded")
-        if member.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
-            raise BadInput(f"has {entry.filename!r}, whose size is not that of its shape {shape}")

@@ -17,7 +17,7 @@ from iclflow.errors import BadInput
 from iclflow.models import Model, Weights
 from iclflow.models.base import KNOWN
 from iclflow.results.public_names import from_public_names, has_public_names
-from iclflow.results.tensors import SUFFIXES, read_tensors, refuse_oversized
+from iclflow.results.tensors import SUFFIXES, read_tensors
 from iclflow.system.arrays import as_array
 
 __all__ = [
@@ -59,7 +59,6 @@ def read_weights(source: Any, prefixes: tuple[str, ...] = TO_TRAIN) -> GivenWeig
         raise BadInput(
             f"weights: {path!r} must be a run directory, a folder of checkpoints, .safetensors or .npz{hint}"
         )
-    refuse_oversized(Path(path))
     tensors = read_tensors(path)
     for candidate in (prefix,) if prefix is not None else prefixes:
         picked = {name[len(candidate) :]: array for name, array in tensors.items() if name.startswith(candidate)}

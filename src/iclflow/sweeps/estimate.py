@@ -11,7 +11,7 @@ from iclflow.errors import NoRoom
 from iclflow.experiment import Experiment
 from iclflow.sweeps.columns import CURVES, columns
 from iclflow.sweeps.grid import Grid
-from iclflow.training.cost import OVERHEAD, draw_seconds, held_bytes, run_seconds
+from iclflow.training.cost import OVERHEAD, draw_seconds, held_bytes, refuse_oversized, run_seconds
 from iclflow.training.data_key import data_key
 from iclflow.units import clock_of
 
@@ -47,6 +47,8 @@ def estimate(grid: Grid, workers: int, runs: int | None = None) -> Estimate:
     """What `runs` runs of the grid (all by default) cost on this number of workers."""
     count = grid.count if runs is None else runs
     points = grid.points_of_grid
+    for point in points:  # a sweep keeps no weights, and whitens huge samples block by block
+        refuse_oversized(point.replace(training=point.training.replace(records=2, whiten=False)))
     per_point = len(grid.seeds)
     keys = {data_key(e): draw_seconds(e) for e in points}
     per_seed = any(e.training.data_seed is None and not e.population and e.data is None for e in points)

@@ -108,12 +108,12 @@ class Sweep:
         return self.grid.experiment(run) if record is None else Experiment.from_file(record["config"])
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a table with one row per run, without the curves.
+        """Write a table with one row per run, without the curves; no text in it is a formula to a spreadsheet.
 
         Args:
             path: the file.
         """
-        table(self.data).to_csv(path, index=False)
+        table(self.data).map(no_formula).to_csv(path, index=False)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write the full dataset as netCDF 3, which every reader supports.
@@ -138,6 +138,11 @@ class Sweep:
         from iclflow.sweeps.notebook import sweep_card
 
         return sweep_card(self)
+
+
+def no_formula(cell: Any) -> Any:
+    """The cell of a table; text that a spreadsheet would compute gets an apostrophe in front."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def table(data: xr.Dataset) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
 from iclflow.models.base import KNOWN, Model, import_model
 from iclflow.sweeps.grid import ALL_POINTS, Axis, Grid
+from iclflow.system.files import read_text
 
 __all__ = ["grid_from", "read_grid"]
 
@@ -46,14 +47,7 @@ def setting_names() -> tuple[str, ...]:
 
 def read_grid(path: Path) -> Grid:
     """The grid in a file; every mistake in the file raises an error of one line that names the key."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except IsADirectoryError:
-        raise BadInput(f"file: {str(path)!r} is a directory, must be a TOML file") from None
-    except OSError as error:
-        raise BadInput(f"file: cannot read {str(path)!r} ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise BadInput(f"file: {str(path)!r} is not TOML ({' '.join(str(error).split())[:120]})") from None
+    content = read_text(path, "file", "TOML", tomllib.loads)
     return grid_from(content)
 
 

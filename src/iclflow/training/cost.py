@@ -3,10 +3,13 @@
 import math
 
 from iclflow.data.features import feature_count
+from iclflow.data.sequences import CHUNK, KEEP_BYTES
+from iclflow.data.spectrum import covariance_bytes
 from iclflow.engines.choose import choose
-from iclflow.experiment import Experiment
+from iclflow.experiment import Setup
+from iclflow.system.memory import require
 
-__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "run_seconds", "token_bytes"]
+__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "refuse_oversized", "run_seconds", "token_bytes"]
 
 # Seconds, measured on one core of an ordinary machine.
 OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
@@ -15,9 +18,10 @@ FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six eval
 DRAW = 2.5e-8  # one normal number, drawn twice
 TOKEN = 4e-9  # one multiply-add of attention
 GRAM = 3e-9  # one multiply-add of a layer on Gram matrices
+WEIGHT_COPIES, LOSS_COPIES, LENGTH_COPIES, TASK_COPIES = 8, 5, 6, 3  # arrays of so many numbers that are made
 
 
-def side(experiment: Experiment) -> int:
+def side(experiment: Setup) -> int:
     """Features whose moments a run needs."""
     dim, outputs = experiment.task.dim, experiment.task.out_dim
     stay = experiment.population and experiment.task.symmetric
@@ -25,20 +29,20 @@ def side(experiment: Experiment) -> int:
     return feature_count(dim, outputs, "label" if small else "all")
 
 
-def sequences(experiment: Experiment) -> int | float:
+def sequences(experiment: Setup) -> int | float:
     """Training and test sequences that are drawn."""
     training = experiment.training
     return 0.0 if experiment.population or experiment.data else training.samples + 2 * training.test_samples
 
 
-def draw_seconds(experiment: Experiment) -> float:
+def draw_seconds(experiment: Setup) -> float:
     """To draw the sequences of a run and to sum their moments."""
     task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
     features = 0 if choose(experiment).engine in ("tokens", "gram") else positions * side(experiment) ** 2 * 1e-10
     return float(sequences(experiment)) * ((task.context + 1) * task.dim * DRAW + features)
 
 
-def run_seconds(experiment: Experiment, steps: int | float) -> float:
+def run_seconds(experiment: Setup, steps: int | float) -> float:
     """Of one run of so many steps; the flow takes as many as it needs."""
     task, training = experiment.task, experiment.training
     engine, _, flows = choose(experiment)
@@ -56,37 +60,70 @@ def run_seconds(experiment: Experiment, steps: int | float) -> float:
     return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
 
 
-def matrices(experiment: Experiment) -> int | float:
+def matrices(experiment: Setup) -> int | float:
     """Gram matrices in a step."""
     return experiment.training.batch or sequences(experiment) or experiment.training.gram_samples
 
 
-def layer_work(experiment: Experiment) -> int:
+def layer_work(experiment: Setup) -> int:
     """Multiplications that a Gram matrix costs on its way through all layers, there and back."""
     width = experiment.task.dim + experiment.task.out_dim
     sizes = [math.prod(shape) for shape in experiment.model.shapes(experiment.task).values()]
     return 3 * width * (sum(sizes) + 2 * width**2)
 
 
-def weight_rows(experiment: Experiment) -> int:
+def weight_rows(experiment: Setup) -> int:
     """Heads, or whatever the first axis of the largest array counts."""
     return max(shape[0] for shape in experiment.model.shapes(experiment.task).values())
 
 
-def held_bytes(experiment: Experiment) -> int:
-    task = experiment.task
-    engine, width = choose(experiment).engine, task.dim + task.out_dim
+def refuse_oversized(experiment: Setup) -> None:
+    """Raise `NoRoom` before anything of a run is made, naming what takes the most of its memory."""
+    task, training, shapes = experiment.task, experiment.training, experiment.model.shapes(experiment.task)
+    weights = sum(math.prod(shape) for shape in shapes.values())
+    kept = min(training.records, training.steps or training.records) + WEIGHT_COPIES
+    losses = (training.steps or 0) * (1 + 2 * (training.test_samples > 0)) * training.seeds
+    parts = {
+        f"dim {task.dim}, of which matrices are made,": covariance_bytes(task.dim),
+        f"{weights} weights, which are kept {kept} times,": 8 * weights * kept,
+        f"steps {training.steps}, after each of which a loss is kept,": 8 * LOSS_COPIES * losses,
+        f"samples and tokens of the {choose(experiment).engine} engine": drawn_bytes(experiment),
+        f"samples {training.samples}, whose task vectors are whitened,": 8 * TASK_COPIES * whitened(experiment),
+        f"context {task.context}": 8 * LENGTH_COPIES * task.context,
+        f"seeds {training.seeds}": 8 * training.seeds,
+    }
+    require(sum(parts.values()), max(parts, key=lambda name: parts[name]))
+
+
+def whitened(experiment: Setup) -> int:
+    """Numbers of the task vectors that are held together to be whitened."""
+    training, task = experiment.training, experiment.task
+    own = training.whiten and task.tasks is None and task.icl_fraction == 1
+    largest = 0 if experiment.population or experiment.data else max(training.samples, training.test_samples)
+    return int(largest) * task.out_dim * task.dim if own else 0
+
+
+def drawn_bytes(experiment: Setup) -> int:
+    """Sequences and Gram matrices that are held at once, and a step on them; moments are judged where they are made."""
+    task, training, engine = experiment.task, experiment.training, choose(experiment).engine
+    width = task.dim + task.out_dim
     if engine == "gram":
-        drawn = 0 if sequences(experiment) else experiment.training.gram_samples
+        drawn = 0 if sequences(experiment) else training.batch or training.gram_samples
         return int(16 * (sequences(experiment) + drawn) * width * (width + 1))
     if engine == "tokens":
-        return int(16 * sequences(experiment) * (task.context + 1) * (task.dim + task.out_dim))
-    chunk = 8 * min(sequences(experiment), 8192) * (task.context + 1) * (task.dim + task.out_dim)
-    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, 256 * 2**20)
-    return int(4 * 8 * side(experiment) ** 2 + 4 * chunk + kept)
+        return token_bytes(experiment, int(sequences(experiment)) or training.batch or 0, 0)
+    return int(4 * 8 * min(sequences(experiment), CHUNK) * (task.context + 1) * width)
 
 
-def token_bytes(experiment: Experiment, count: int, tests: int) -> int:
+def held_bytes(experiment: Setup) -> int:
+    task = experiment.task
+    if choose(experiment).engine in ("gram", "tokens"):
+        return drawn_bytes(experiment)
+    kept = min(8 * sequences(experiment) * (task.context + 1) * task.dim, KEEP_BYTES)
+    return int(4 * 8 * side(experiment) ** 2 + drawn_bytes(experiment) + kept)
+
+
+def token_bytes(experiment: Setup, count: int, tests: int) -> int:
     """Memory of the tokens engine: `count` training sequences held with the `tests`, and a step on a batch of them."""
     task = experiment.task
     width, positions = task.dim + task.out_dim, task.context if task.prefix_loss else 1

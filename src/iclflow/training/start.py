@@ -18,6 +18,7 @@ from iclflow.results.inputs import read_inputs
 from iclflow.results.run import Run
 from iclflow.results.writing import write_run, writing
 from iclflow.system.progress import Report, progress_bar
+from iclflow.training.cost import refuse_oversized
 from iclflow.training.plan import Plan
 from iclflow.training.seeds import run_seeds
 
@@ -94,6 +95,7 @@ def run_experiment(
         roomy: use a compiled program that many settings share, for work where compiling is what takes long.
     """
     begun = time.perf_counter()
+    refuse_oversized(experiment)
     plan = Plan(experiment, own, given, earlier, optimizer, roomy)
     seeds = [experiment.training.seed + i for i in range(experiment.training.seeds)]
     with progress_bar(f"{experiment.model.kind}, {plan.engine}", progress) as report:

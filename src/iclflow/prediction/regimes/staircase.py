@@ -102,7 +102,7 @@ class Staircase(Regime):
     def drop_times(cls, task: Task, heads: Reduced) -> Float[np.ndarray, "S m"]:
         """One drop per direction, many draws side by side."""
         count = min(heads.value.shape[-1] * heads.keys_and_queries[0].shape[-2], component_count(task))
-        one = lambda n: Reduced(*(part if part is None else part[n] for part in heads))
+        one = lambda n: heads._make(part if part is None else part[n] for part in heads)
         starts = [parts_of(one(n)) for n in range(len(heads.value))]
         times = np.full((len(starts), count), np.inf)
         with one_blas_thread():

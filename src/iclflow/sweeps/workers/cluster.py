@@ -1,7 +1,6 @@
 """Connects to a dask scheduler: our own on this machine, listening on 127.0.0.1 only, or the user's."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from iclflow.sweeps.store.protocol import WORK, Store
 from iclflow.sweeps.workers.signals import tidying_when_stopped
 from iclflow.sweeps.workers.tasks import code_of, current_versions, introduce, single_thread
 from iclflow.system.atomic import NO_ROOM
+from iclflow.system.files import read_json
 
 __all__ = ["GONE", "PATIENCE", "WorkersLost", "cluster_client", "place", "scheduler_address"]
 
@@ -49,10 +49,10 @@ def quiet_logs() -> None:
 def scheduler_address(given: str) -> str:
     """The address in a scheduler file, or as given; a process must be listening there."""
     address = given
-    if Path(given).is_file():
+    if "://" not in given and Path(given).exists():
         try:
-            address = str(json.loads(Path(given).read_text())["address"])
-        except (OSError, ValueError, KeyError, TypeError):
+            address = str(read_json(given, "scheduler")["address"])
+        except (KeyError, TypeError):
             raise BadInput(f"scheduler: {given!r} must be a scheduler file that dask has written") from None
     protocol, slashes, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":")

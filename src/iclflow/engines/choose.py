@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from iclflow.experiment import Experiment
+from iclflow.experiment import Setup
 
 __all__ = ["Choice", "choose"]
 
@@ -15,7 +15,7 @@ class Choice(NamedTuple):
     flows: bool
 
 
-def choose(experiment: Experiment) -> Choice:
+def choose(experiment: Setup) -> Choice:
     """The engine, a sentence for the record, and whether it follows the flow instead of descending."""
     training, model = experiment.training, experiment.model
     if training.engine == "gram" or (not model.linear and experiment.on_grams):

@@ -44,10 +44,10 @@ __all__ = [
     "with_adam_margin",
 ]
 
-FINE = Accuracy(rest=2e-3, share=1e-5, explicit=1e-5, implicit=1e-6)
-COARSE = Accuracy(rest=1e-2, share=1e-4, explicit=1e-4, implicit=1e-6)
-SPREAD = 2.0  # a
-FLOOR = 3e-5  # b
+FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-5)
+COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-4)
+SPREAD = 5.0  # a
+FLOOR = 1e-4  # b
 VECTORS = 0.03  # c
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
 EDGE = 0.9  # of stability: a share from which the field of steps says nothing

@@ -40,17 +40,17 @@ PASSIVE = 1 / 20  # and only feels the force when it is below so many times x
 AT_REST = 0.2  # times x: the relative velocity at which grown heads count as at rest
 UNSTABLE = 1e-2  # of drive times weight: growth rates below count as none
 MOST_STEPS = 4000  # of the implicit solver in one drop
-MOST_EXPLICIT = 1000  # explicit steps from one departure of heads to the next
+MOST_EXPLICIT = 1500  # explicit steps from one departure of heads to the next
 MOST_STAGES = 200
 LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
 SHORTEST = 1e-10  # of the time scale of the heads in a drop
 LOOK = 4  # steps from one look at who is at rest to the next
 CALM = 3.0  # times delta times drive times weight: heads that move faster are farther than delta from rest
-TIE = 3e-3  # of what heads hold: how much of it others may hold when they leave
 MOST_KEPT = 5000  # of the steps that are iterated
 DIVERGED = 1e3  # times the first loss
 STILL = 1e-6  # of drive times weight: steps so small count as none
-NEUTRAL = 1e-4  # of the largest rate: a direction in which nothing pulls
+NEUTRAL = 1e-5  # of the largest rate, where heads settle for good
+FARTHEST = 5  # times delta: how far heads may settle from where they are when they leave
 NEWTON = 3  # steps to rest, from heads that are close to it
 
 Rows = Float[np.ndarray, "H size"]
@@ -68,6 +68,10 @@ class Accuracy:
     """How much is left out, and how large the error of a step may be, relative to the largest number of each head."""
 
     rest: float = 1e-3  # delta
+    tie: float = 1e-3  # of what heads hold: how much of it others may hold when they leave
+    neutral: float = (
+        1e-5  # of the largest rate: directions in which heads at rest are pulled back more slowly than that
+    )
     share: float = 1e-5  # x
     explicit: float = 1e-6
     implicit: float = 1e-6
@@ -470,7 +474,8 @@ class Entrant:
             return None
         flow, held = self.stage.flow, rows[resting]
         layout, A = flow.layout, flow.layout.matrix(rows[~resting])
-        near, growth = settle(flow, held, flow.opening - flow.landscape.curve(A))
+        neutral = self.race.accuracy.neutral
+        near, growth = settle(flow, held, neutral, flow.opening - flow.landscape.curve(A))
         size = np.abs(held).max(1)
         if not (np.abs(near - held).max(1) <= self.race.accuracy.rest * size).all():
             return None
@@ -478,10 +483,13 @@ class Entrant:
             return None
         parts = layout.split(near)
         along = lambda matrix: np.abs(np.einsum("hrd,de,hre->hr", parts.key, matrix, parts.query))
-        if (along(A) > TIE * along(layout.matrix(near))).any():
+        if (along(A) > self.race.accuracy.tie * along(layout.matrix(near))).any():
             return None
+        last = settled(flow, near)
+        if not (np.abs(last - held).max(1) <= FARTHEST * self.race.accuracy.rest * size).all():
+            return None  # without the others they would rest elsewhere
         self.growth = max(self.growth, growth)
-        return resting, settled(flow, near)
+        return resting, last
 
     def depart(self, resting: Heads, held: Held) -> bool:
         """Let heads at rest leave with what they hold; whether anything is left for the others."""
@@ -491,7 +499,9 @@ class Entrant:
         rows[resting] = held
         self.place(rows)
         learned = stage.learned(stage.layout.matrix(held))
-        self.gone[np.flatnonzero(~self.gone)[resting]] = True
+        leaving = np.flatnonzero(~self.gone)[resting]
+        self.gone[leaving] = True  # what they have along what others hold, those have answered
+        race.rows[leaving] = stage.layout.turned(held, self.remaining.left.T, self.remaining.right.T)
         race.rests.append(Rest(len(race.records) - 1, race.rows.copy()))
         if learned >= stage.driven or self.gone.all():
             return False
@@ -515,22 +525,23 @@ class Entrant:
         race.turning |= stage.turning
 
 
-def settle(flow: Flow, rows: Rows, force: Matrix | None = None) -> tuple[Rows, float]:
+def settle(flow: Flow, rows: Rows, neutral: float, force: Matrix | None = None) -> tuple[Rows, float]:
     """A step of Newton's method to where heads come to rest, and the largest rate at which they can leave it.
 
-    Along directions in which nothing pulls them back or away they stay where they are; `force` is what others leave.
+    Along directions in which nothing pulls them back or away they stay where they are. A pull below the share `neutral`
+    of the largest counts as none; `force` is what others leave.
     """
     flow, force = replace(flow, step=0.0), flow.opening if force is None else force  # steps move no place of rest
     rate, modes = np.linalg.eigh(flow.jacobian(rows, force))
     pull = modes.T @ flow.velocity(rows, force).ravel()
-    moves = np.abs(rate) > NEUTRAL * np.abs(rate).max()
+    moves = np.abs(rate) > neutral * np.abs(rate).max()
     return rows - (modes[:, moves] @ (pull[moves] / rate[moves])).reshape(rows.shape), float(rate[-1])
 
 
 def settled(flow: Flow, rows: Rows) -> Rows:
     """Where heads come to rest that are close to it."""
     for _ in range(NEWTON):
-        rows = settle(flow, rows)[0]
+        rows = settle(flow, rows, NEUTRAL)[0]
     return rows
 
 

@@ -102,8 +102,8 @@ class Staircase(Regime):
     def drop_times(cls, task: Task, heads: Reduced) -> Float[np.ndarray, "S m"]:
         """One drop per direction, many draws side by side."""
         count = min(heads.value.shape[-1] * heads.keys_and_queries[0].shape[-2], component_count(task))
-        one = lambda n: heads._make(part if part is None else part[n] for part in heads)
-        starts = [parts_of(one(n)) for n in range(len(heads.value))]
+        draw = lambda n: Reduced(*(None if part is None else part[n] for part in heads))  # type: ignore[arg-type]
+        starts = [parts_of(draw(n)) for n in range(len(heads.value))]
         times = np.full((len(starts), count), np.inf)
         with one_blas_thread():
             for begin in range(0, len(starts), SIDE_BY_SIDE):

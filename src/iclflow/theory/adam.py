@@ -31,15 +31,6 @@ class AdamRegime(NamedTuple):
 def adam_regime(time: float, size: float, rate: float, epsilon: float = EPSILON) -> AdamRegime:
     r"""Which of Adam's regimes the first drop is in [`adam-regimes`].
 
-    Args:
-        time: $T$, the time of the first drop in the flow.
-        size: $c$, the size of the learned weights.
-        rate: the clock rate $r$ of plain descent.
-        epsilon: $\epsilon$.
-
-    Returns:
-        The regime, its clock, and a sentence that says what it means.
-
     >>> adam_regime(500.0, 1.0, 2.0).name, adam_regime(1e10, 1.0, 2.0).name
     ('entries', 'epsilon')
     """

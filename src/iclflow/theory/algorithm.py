@@ -40,18 +40,7 @@ __all__ = [
 
 
 def plateau_matrix(task: Task, learned: int) -> Float[np.ndarray, "D D"]:
-    r"""$A_m$ at the fixed point where the first `learned` directions are learned [`plateau-algorithm`].
-
-    Args:
-        task: The task.
-        learned: Number of learned directions, in order of learning.
-
-    Returns:
-        The effective matrix of one output.
-
-    Raises:
-        BadInput: If `learned` is not between 0 and the token dimension.
-    """
+    r"""$A_m$ at the fixed point where the first `learned` directions are learned [`plateau-algorithm`]."""
     d = directions(task)
     first = d.order[: checked_count(task, learned)]
     strengths = np.zeros(task.dim)
@@ -60,18 +49,7 @@ def plateau_matrix(task: Task, learned: int) -> Float[np.ndarray, "D D"]:
 
 
 def pcr_matrix(task: Task, components: int) -> Float[np.ndarray, "D D"]:
-    r"""$P_m \Lambda^{-1} = \sum_{d \le m} e_d e_d'/\lambda_d$: no shrinkage [`pcr-ideal`].
-
-    Args:
-        task: The task.
-        components: Number of principal components.
-
-    Returns:
-        The effective matrix of ideal regression.
-
-    Raises:
-        BadInput: If `components` is not between 0 and the token dimension.
-    """
+    r"""$P_m \Lambda^{-1} = \sum_{d \le m} e_d e_d'/\lambda_d$: no shrinkage [`pcr-ideal`]."""
     cov = covariances(task)
     first = slice(checked_count(task, components))
     return (cov.basis[:, first] / cov.eigenvalues[first]) @ cov.basis[:, first].T
@@ -82,15 +60,6 @@ def shrinkage(task: Task) -> Float[np.ndarray, " D"]:
 
     $$\epsilon_d = \frac{\lambda_d\omega_d}{T_d^2} - 1 \;\overset{\Omega=I}{=}\;
       \frac{1+\operatorname{tr}\Lambda/\lambda_d}{N}$$
-
-    Args:
-        task: The task.
-
-    Returns:
-        One number per direction.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     d, omega = directions(task), covariances(task).task
     if not d.commuting:
@@ -104,16 +73,6 @@ def pcr_distance(task: Task, learned: int) -> float:
     $$E(\hat y - w'P_m x_q)^2 = \sum_{d\le m} \lambda_d\omega_d\, \frac{\epsilon_d}{1+\epsilon_d}$$
 
     The first $m$ directions are those learned first, whether or not they have the largest token variance.
-
-    Args:
-        task: The task.
-        learned: Number of learned directions, in order of learning.
-
-    Returns:
-        The mean squared difference of the predictions.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     d, epsilon = directions(task), shrinkage(task)
     return float((d.saved * epsilon)[d.order[: checked_count(task, learned)]].sum())
@@ -133,15 +92,6 @@ def one_step_descent(task: Task) -> Descent:
       L = L_0 - (\operatorname{tr}C_1)^2/\operatorname{tr}(B\Lambda)$$
 
     Its loss can lie between two plateaus, so a loss alone does not say how many components are learned.
-
-    Args:
-        task: The task.
-
-    Returns:
-        The best step size and its loss.
-
-    Raises:
-        BadInput: If `icl_fraction` < 1.
     """
     L = landscape(task)
     drive, curvature = np.trace(L.cross), np.trace(L.context @ L.query)
@@ -154,17 +104,7 @@ def total_matrix(
     value_vectors: Float[np.ndarray, "H D"] | None = None,
     label_rows: Float[np.ndarray, "H D"] | None = None,
 ) -> Float[np.ndarray, "D D"]:
-    r"""All that multiplies $\beta x_q'$: $\sum_i (v_i U_i + \mathbf v_i \mathbf u_i')$ [`total-matrix`].
-
-    Args:
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-        value_vectors: Token part of every value row, if trained.
-        label_rows: Label row of every key-query block, if trained.
-
-    Returns:
-        The total matrix.
-    """
+    r"""All that multiplies $\beta x_q'$: $\sum_i (v_i U_i + \mathbf v_i \mathbf u_i')$ [`total-matrix`]."""
     A = np.einsum("h,hij->ij", v, U)
     if value_vectors is not None and label_rows is not None:
         A = A + value_vectors.T @ label_rows
@@ -172,30 +112,13 @@ def total_matrix(
 
 
 def prediction_distance(L: Landscape, A: Float[np.ndarray, "D D"], other: Float[np.ndarray, "D D"]) -> float:
-    r"""$E(\beta'\Delta x_q)^2 = \operatorname{tr}(\Delta' B \Delta \Lambda)$ [`prediction-distance`].
-
-    Args:
-        L: The population loss.
-        A: Effective matrix of one output.
-        other: Effective matrix to compare with.
-
-    Returns:
-        The mean squared difference of the predictions.
-    """
+    r"""$E(\beta'\Delta x_q)^2 = \operatorname{tr}(\Delta' B \Delta \Lambda)$ [`prediction-distance`]."""
     gap = A - other
     return float(np.sum(gap * (L.context @ gap @ L.query)))
 
 
 def gain_matrix(d: Directions, A: Float[np.ndarray, "*T D D"]) -> Float[np.ndarray, "*T D D"]:
-    r"""$A$ in the directions $\ell_d r_{d'}'$, in units of $\sqrt{\alpha_d\alpha_{d'}}$: diagonal 1 if learned.
-
-    Args:
-        d: The directions of the task.
-        A: Effective matrices of one output.
-
-    Returns:
-        The matrices in units of the learned strengths; a direction without drive has gain 0.
-    """
+    r"""$A$ in the directions $\ell_d r_{d'}'$, in units of $\sqrt{\alpha_d\alpha_{d'}}$: diagonal 1 if learned."""
     strength = d.full_gain / np.sqrt(d.outputs)
     coordinates = np.linalg.solve(d.left, A) @ np.linalg.inv(d.right.T)
     return coordinates / np.sqrt(np.outer(strength, strength))
@@ -212,19 +135,7 @@ class Identified:
 
 
 def identify(task: Task, A: Float[np.ndarray, "D D"], tolerance: float = 0.1) -> Identified:
-    r"""The directions with $e_d'Ae_d > \alpha_d/2$, and what is left off the diagonal [`identify`].
-
-    Args:
-        task: The task.
-        A: Effective matrix of one output.
-        tolerance: Largest mixing of two directions that counts as clean.
-
-    Returns:
-        The learned directions and the mixing.
-
-    Raises:
-        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
-    """
+    r"""The directions with $e_d'Ae_d > \alpha_d/2$, and what is left off the diagonal [`identify`]."""
     part = gain_matrix(directions(task), A)
     learned = np.diag(part) > 0.5
     mixing = float(np.abs(part - np.diag(np.diag(part))).max())
@@ -232,17 +143,7 @@ def identify(task: Task, A: Float[np.ndarray, "D D"], tolerance: float = 0.1) ->
 
 
 def algorithms(task: Task) -> dict[str, Float[np.ndarray, "D D"]]:
-    """All algorithms that one matrix can express: plateaus, ideal regressions, one descent step.
-
-    Args:
-        task: The task.
-
-    Returns:
-        The effective matrix of every algorithm, by name.
-
-    Raises:
-        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
-    """
+    """All algorithms that one matrix can express: plateaus, ideal regressions, one descent step."""
     counts = range(1, task.dim + 1)
     return {
         "zero": np.zeros((task.dim, task.dim)),
@@ -253,18 +154,7 @@ def algorithms(task: Task) -> dict[str, Float[np.ndarray, "D D"]]:
 
 
 def nearest(task: Task, A: Float[np.ndarray, "D D"]) -> tuple[str, float]:
-    """The algorithm whose predictions are nearest in mean square, and that distance [`identify`].
-
-    Args:
-        task: The task.
-        A: Effective matrix of one output.
-
-    Returns:
-        The name of the algorithm and its mean squared distance.
-
-    Raises:
-        BadInput: If a covariance does not have full rank, or `icl_fraction` < 1.
-    """
+    """The algorithm whose predictions are nearest in mean square, and that distance [`identify`]."""
     L = landscape(task)
     distances = {name: prediction_distance(L, A, other) for name, other in algorithms(task).items()}
     name = min(distances, key=distances.__getitem__)

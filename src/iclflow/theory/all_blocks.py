@@ -35,14 +35,7 @@ FEW = 200  # features whose product with all moments takes less time than to pic
 
 
 def feature_moments(task: Task) -> Float[np.ndarray, "E E D E E D"]:
-    r"""$\mathcal C$, symmetric in each pair of token indices, for Gaussian tasks [`all-blocks`].
-
-    Args:
-        task: The task, every sequence of which has a task vector of its own.
-
-    Returns:
-        The second moments of the features $S\otimes x_q$.
-    """
+    r"""$\mathcal C$, symmetric in each pair of token indices, for Gaussian tasks [`all-blocks`]."""
     token, omega = covariances(task)[:2]
     O = task.out_dim
     n, rho = (x.astype(float) for x in lengths(task))

@@ -153,20 +153,7 @@ class Path(NamedTuple):
 def follow(
     modes: Modes, alpha: float, end: float, stop: Callable[[Float[np.ndarray, " n"]], bool] | None = None
 ) -> Path:
-    r"""Follow the heads from $a = \sqrt\alpha$ along the drive.
-
-    Args:
-        modes: The loss.
-        alpha: Growing part of the initial weights.
-        end: The last time t/tau.
-        stop: Whether a state is far enough.
-
-    Returns:
-        The solution.
-
-    Raises:
-        BadInput: If `alpha` is not positive, or so large that no step is small enough.
-    """
+    r"""Follow the heads from $a = \sqrt\alpha$ along the drive."""
     y, now = modes.start(alpha), 0.0
     h = min(end, 0.1 / float(np.linalg.norm(modes.drive)))
     time, states, pace = [now], [y], Pace()

@@ -56,13 +56,6 @@ def checked_decay(decay: float) -> float:
 def decayed_time(time: Array, decay: float) -> Array:
     r"""When drops come with decay that come at `time` without it; infinite if they never do [`decay-time`].
 
-    Args:
-        time: drop times without decay, in t/tau.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        $-\ln(1-\gamma T)/\gamma$, or infinity where $\gamma T \ge 1$.
-
     >>> decayed_time(np.array([1.0, 50.0, 200.0]), 0.01).round(3)
     array([ 1.005, 69.315,    inf])
     """
@@ -74,42 +67,18 @@ def decayed_time(time: Array, decay: float) -> Array:
 
 
 def stretched_time(time: Array, decay: float) -> Array:
-    r"""The time $s(t) = (1 - e^{-\gamma t})/\gamma$ that has passed in the flow without decay [`decay-time`].
-
-    Args:
-        time: t/tau with decay.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        The time without decay, below $1/\gamma$.
-    """
+    r"""The time $s(t) = (1 - e^{-\gamma t})/\gamma$ that has passed in the flow without decay [`decay-time`]."""
     time, rate = np.asarray(time, dtype=float), checked_decay(decay)
     return time if rate == 0 else -np.expm1(-rate * time) / rate
 
 
 def conserved_share(time: float, decay: float) -> float:
-    r"""What is left of a difference that the flow without decay conserves, $e^{-2\gamma t}$ [`decay-conserved`].
-
-    Args:
-        time: t/tau that has passed.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        A number between 0 and 1.
-    """
+    r"""What is left of a difference that the flow without decay conserves, $e^{-2\gamma t}$ [`decay-conserved`]."""
     return float(np.exp(-2 * checked_decay(decay) * time))
 
 
 def decayed_strength(d: Directions, decay: float) -> Float[np.ndarray, " D"]:
-    r"""The strength $v^3$ at which a learned direction rests, 0 beyond the fold [`decay-level`].
-
-    Args:
-        d: the directions of the landscape.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        The stable root of $g v - m v^4 = \gamma$, cubed, for each direction.
-    """
+    r"""The strength $v^3$ at which a learned direction rests, 0 beyond the fold [`decay-level`]."""
     rate, scale = checked_decay(decay), np.cbrt(d.strength)
     share = rate / (d.drive * scale)
     roots = [scipy.optimize.brentq(lambda x, y=y: x - x**4 - y, 4 ** (-1 / 3), 1.0) if y < FOLD else 0.0 for y in share]
@@ -117,31 +86,13 @@ def decayed_strength(d: Directions, decay: float) -> Float[np.ndarray, " D"]:
 
 
 def decayed_level(d: Directions, learned: Bool[np.ndarray, " D"], decay: float) -> float:
-    r"""The data loss where exactly the `learned` directions rest, $L_0 - \sum_d (2 g_d s_d - m_d s_d^2)/O$.
-
-    Args:
-        d: the directions of the landscape.
-        learned: which of them are learned.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        The loss on the data, without the penalty.
-    """
+    r"""The data loss where exactly the `learned` directions rest, $L_0 - \sum_d (2 g_d s_d - m_d s_d^2)/O$."""
     s = decayed_strength(d, decay) * np.asarray(learned, dtype=bool)
     return float(d.base - np.sum(2 * d.drive * s - d.curvature * s**2) / d.outputs)
 
 
 def head_value(cube: float, soft: float, decay: float) -> float:
-    r"""The value weight at which a head rests that holds directions together [`decay-rank`].
-
-    Args:
-        cube: $\sum_d g_d/m_d$ over its directions.
-        soft: $\sum_d 1/m_d$.
-        decay: $\gamma$, per t/tau.
-
-    Returns:
-        The largest root of $v^4 - v\sum g_d/m_d + \gamma\sum 1/m_d = 0$; 0 beyond the fold.
-    """
+    r"""The value weight at which a head rests that holds directions together [`decay-rank`]."""
     free, rate = float(np.cbrt(cube)), checked_decay(decay)
     if rate == 0 or free == 0:
         return free

@@ -62,25 +62,11 @@ class Contexts:
         return len(self.token)
 
     def loss(self, A: Layers) -> float:
-        r"""$E\operatorname{tr}\Lambda M\Omega M'$ [`depth-loss`].
-
-        Args:
-            A: the matrix of every layer, in the eigenbasis of the tokens.
-
-        Returns:
-            The loss.
-        """
+        r"""$E\operatorname{tr}\Lambda M\Omega M'$ [`depth-loss`]."""
         return self.passed(A)[0]
 
     def loss_and_forces(self, A: Layers) -> tuple[float, Layers]:
-        r"""The loss, and $G_l = -\frac12 \partial L/\partial A_l$ for every layer [`depth-loss`].
-
-        Args:
-            A: the matrix of every layer, in the eigenbasis of the tokens.
-
-        Returns:
-            The loss and the forces.
-        """
+        r"""The loss, and $G_l = -\frac12 \partial L/\partial A_l$ for every layer [`depth-loss`]."""
         loss, steps, before, weighted = self.passed(A)
         rows = lambda stack: stack.transpose(1, 0, 2).reshape(self.dim, -1)  # of all contexts, one beside the other
         behind = np.diag(self.token)  # Lambda R_l, from the last layer on
@@ -99,12 +85,6 @@ class Contexts:
         $$\hat\Lambda P_p\Omega P_q'\hat\Lambda \otimes R_q'\Lambda R_p, \qquad
           \hat\Lambda S_{pq}\otimes\hat\Lambda P_q\Omega M'\Lambda R_p \;(q < p), \qquad
           \hat\Lambda P_p\Omega M'\Lambda R_q \otimes \hat\Lambda S_{qp} \;(q > p) .$$
-
-        Args:
-            A: the matrix of every layer, in the eigenbasis of the tokens.
-
-        Returns:
-            Half the second derivative of the loss.
         """
         _, steps, before, weighted = self.passed(A)
         turned, count, dim = weighted.transpose(0, 2, 1), len(steps), self.dim
@@ -154,20 +134,7 @@ class Contexts:
 
 
 def contexts(task: Task, draws: int = 4096, *, loops: int = 1, infinite: bool = False) -> Contexts:
-    r"""Contexts that represent the law of $\hat\Lambda$ for a task.
-
-    Args:
-        task: the task; its token and task covariances must share their eigenvectors.
-        draws: the number of contexts.
-        loops: how many times looped layers are gone through.
-        infinite: take the limit of an infinitely long context instead.
-
-    Returns:
-        The contexts.
-
-    Raises:
-        BadInput: if theory does not cover the task.
-    """
+    r"""Contexts that represent the law of $\hat\Lambda$ for a task."""
     cov = covariances(task)
     omega = cov.basis.T @ cov.task @ cov.basis
     if np.abs(omega - np.diag(np.diag(omega))).max() > 1e-10 * np.abs(omega).max():
@@ -198,13 +165,6 @@ def wishart(dim: int, context: int, draws: int) -> Float[np.ndarray, "G D D"]:
 def white_drive(dim: int, context: int) -> float:
     r"""Relearning drive over $\lambda^2$ for white tokens where one layer holds all directions [`relearning`].
 
-    Args:
-        dim: token dimension D.
-        context: context length N.
-
-    Returns:
-        The drive, of order $(D+1)/N$.
-
     >>> round(white_drive(3, 31), 4)
     0.1061
     """
@@ -214,15 +174,7 @@ def white_drive(dim: int, context: int) -> float:
 
 
 def best_state(source: Contexts, start: Factors) -> tuple[float, Layers, Factors]:
-    """The best state in which every layer keeps its rank, found from a start by a quasi-Newton search.
-
-    Args:
-        source: the contexts.
-        start: of every layer the two factors of its matrix.
-
-    Returns:
-        The loss, the matrices, and their factors.
-    """
+    """The best state in which every layer keeps its rank, found from a start by a quasi-Newton search."""
     from scipy.optimize import minimize
 
     shapes = [factor.shape for pair in start for factor in pair]
@@ -251,18 +203,6 @@ def best_steps(task: Task, layers: int, looped: bool = False, draws: int = 4096)
 
     The matrices of separate layers are diagonal up to the noise of the contexts. That of looped layers is not: with a
     part that turns, equal steps cancel more of the residual than without.
-
-    Args:
-        task: the task.
-        layers: number of layers.
-        looped: one matrix for all layers.
-        draws: the number of contexts.
-
-    Returns:
-        The loss, and the matrix of every layer in the eigenbasis of the tokens.
-
-    Raises:
-        BadInput: if theory does not cover the task.
     """
     source = contexts(task, draws, loops=layers if looped else 1)
     inverse = np.diag(1 / np.sqrt(source.token * (1 + task.dim / task.context)))
@@ -325,14 +265,7 @@ class Ladder:
         return np.maximum.accumulate([rung.time for rung in self.rungs] or [0.0])[: len(self.rungs)]
 
     def loss(self, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-        """The loss; every drop has the shape of a single direction's between its two levels.
-
-        Args:
-            time: times t/tau.
-
-        Returns:
-            The loss at every time.
-        """
+        """The loss; every drop has the shape of a single direction's between its two levels."""
         time = np.asarray(time, dtype=float)
         saved = -np.diff(self.levels)
         fallen = (s * rung.growth.fallen_at(time - rung.origin) for s, rung in zip(saved, self.rungs, strict=True))
@@ -464,16 +397,6 @@ def ladder(
     The first head to blow up in the force of its plateau learns the direction that leads in it; it joins the learned
     heads at the time $T^* - 1/gc$, when the direction is in effect switched off for all others. On a plateau the
     learned heads drift; free heads grow in closed form through stretches of time in which the force changes little.
-
-    Args:
-        source: the contexts of the task.
-        value: value weight of every head of every layer; looped layers have one row.
-        key: keys, in the eigenbasis of the tokens.
-        query: queries, in the eigenbasis of the tokens.
-        drops: how many drops to predict; by default all.
-
-    Returns:
-        The predicted drops with their layers, directions, times and levels.
     """
     rows, heads = value.shape
     free = [Head(l, h, float(value[l, h]), key[l, h], query[l, h]) for l in range(rows) for h in range(heads)]

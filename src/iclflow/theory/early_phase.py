@@ -43,17 +43,7 @@ Times = Float[np.ndarray, "*times"]
 
 
 def grow(k: Parts, q: Parts, drive: Drive, eta: float) -> tuple[Parts, Parts]:
-    r"""Key and query after $\eta$ in the constant force [`early-phase`].
-
-    Args:
-        k: Key parts along the directions.
-        q: Query parts along the directions.
-        drive: Drive of every direction.
-        eta: Integral of the value weight over t/tau.
-
-    Returns:
-        Key and query parts.
-    """
+    r"""Key and query after $\eta$ in the constant force [`early-phase`]."""
     fold = np.clip(drive * eta, -OVERFLOW / 2, OVERFLOW / 2)
     plus, minus = (k + q) / 2 * np.exp(fold), (k - q) / 2 * np.exp(-fold)
     return plus + minus, plus - minus
@@ -94,14 +84,7 @@ class EarlyPhase:
         return self.time_to_origin + float(self.ascent.total[0]) if self.ascent else np.inf
 
     def follow(self, time: Times) -> tuple[Times, Times]:
-        r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$.
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            Eta and value weight at every time.
-        """
+        r"""$\eta(t)$ and $v(t)$ for times before $T^*$, in the frame where $v_0 \ge 0$."""
         time = np.asarray(time, dtype=float)
         if self.ascent is None:
             return self.coast(time)
@@ -129,25 +112,11 @@ class EarlyPhase:
         return eta, np.sqrt(energy(eta))
 
     def value(self, time: Times) -> Times:
-        r"""$v(t)$ for times before $T^*$ [`early-phase`].
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            The value weight at every time.
-        """
+        r"""$v(t)$ for times before $T^*$ [`early-phase`]."""
         return self.flip * self.follow(time)[1]
 
     def weights(self, time: float) -> tuple[float, Parts, Parts]:
-        """Value, key and query after a time before $T^*$.
-
-        Args:
-            time: Time t/tau.
-
-        Returns:
-            Value weight, key parts and query parts.
-        """
+        """Value, key and query after a time before $T^*$."""
         eta, value = self.follow(np.array([time]))
         return self.at(float(eta[0]), float(value[0]))
 
@@ -165,15 +134,7 @@ def climbed(climb: Climbs, time: Times) -> tuple[Times, Times]:
 
 
 def weights_after(paths: Sequence[EarlyPhase], time: float) -> list[tuple[float, Parts, Parts]]:
-    """Value, key and query of many heads in the same force, all after the same time.
-
-    Args:
-        paths: The paths of the heads.
-        time: Time t/tau before every blow-up.
-
-    Returns:
-        Value weight, key parts and query parts of every head.
-    """
+    """Value, key and query of many heads in the same force, all after the same time."""
     late = {i: path for i, path in enumerate(paths) if path.ascent is not None and time >= path.time_to_origin}
     found = [None if i in late else path.weights(time) for i, path in enumerate(paths)]
     if late:
@@ -199,36 +160,12 @@ def one_leg(floor: float, k: Parts, q: Parts, drive: Drive) -> Legs:
 
 
 def early_phase(v: float, k: Parts, q: Parts, drive: Drive) -> EarlyPhase:
-    """The path of one head in a constant force; `k` and `q` in the basis in which the force is diagonal.
-
-    Args:
-        v: Value weight.
-        k: Key parts along the directions.
-        q: Query parts along the directions.
-        drive: Drive of every direction.
-
-    Returns:
-        The path of the head.
-
-    Raises:
-        BadInput: If a drive is negative.
-    """
+    """The path of one head in a constant force; `k` and `q` in the basis in which the force is diagonal."""
     return early_phases([(v, k, q)], drive)[0]
 
 
 def early_phases(heads: Sequence[tuple[float, Parts, Parts]], drive: Drive) -> list[EarlyPhase]:
-    """The paths of many heads in the same constant force, with all their integrals taken at once.
-
-    Args:
-        heads: Value weight, key parts and query parts of every head.
-        drive: Drive of every direction.
-
-    Returns:
-        The path of every head.
-
-    Raises:
-        BadInput: If a drive is negative.
-    """
+    """The paths of many heads in the same constant force, with all their integrals taken at once."""
     drive = np.asarray(drive, float)
     if np.any(drive < 0):
         raise BadInput(f"drive: {drive.tolist()} must not be negative; change the sign of one vector of the pair")
@@ -356,21 +293,7 @@ def blow_up_time(v: float, k: Parts, q: Parts, drive: Drive) -> float:
 
 
 def propagate(v: float, k: Parts, q: Parts, drive: Drive, time: float) -> tuple[float, Parts, Parts]:
-    """One head's value, key and query after `time` in the constant force [`early-phase`].
-
-    Args:
-        v: Value weight.
-        k: Key parts along the directions.
-        q: Query parts along the directions.
-        drive: Drive of every direction.
-        time: Time t/tau.
-
-    Returns:
-        Value weight, key parts and query parts.
-
-    Raises:
-        BadInput: If `time` is not between 0 and the blow-up, or a drive is negative.
-    """
+    """One head's value, key and query after `time` in the constant force [`early-phase`]."""
     path = early_phase(v, k, q, drive)
     if not 0 <= time < path.time:
         raise BadInput(f"time: {time} must lie between 0 and the blow-up at {path.time:.6g}")
@@ -382,15 +305,6 @@ def one_direction_blow_up(v: float, k: float, q: float, drive: float) -> float:
 
     $R_F(v^2, k^2, q^2)/g$ if $vkq > 0$; otherwise the smallest of the three changes sign first, $[2R_F(0, y
     - x, z - x) - R_F(x, y, z)]/g$ with $x \le y \le z$ the sorted squares. Equal weights: $1/(g|v|)$.
-
-    Args:
-        v: Value weight.
-        k: Key part.
-        q: Query part.
-        drive: Drive of the direction.
-
-    Returns:
-        The time t/tau.
     """
     x, y, z = sorted((v**2, k**2, q**2))
     if v * k * q > 0 or x == 0:

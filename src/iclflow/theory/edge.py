@@ -25,32 +25,14 @@ MODE_EDGE = 2 / 3  # of mu
 
 
 def sharpness(d: Directions, heads: int) -> Float[np.ndarray, " plateaus"]:
-    r"""$\kappa$ on every plateau of separate attention of rank one, from zero weights to full heads [`edge`].
-
-    Args:
-        d: the directions of the task.
-        heads: number of heads.
-
-    Returns:
-        One number per plateau, 0 for the first.
-
-    Raises:
-        BadInput: if the covariances do not commute.
-    """
+    r"""$\kappa$ on every plateau of separate attention of rank one, from zero weights to full heads [`edge`]."""
     count = min(heads, len(d.drive))
     held = [np.isin(np.arange(len(d.drive)), d.order[:m]) for m in range(count + 1)]
     return np.array([max(-float(hessian_spectrum(d, learned, count)[0]), 0.0) for learned in held])
 
 
 def merged_sharpness(L: Landscape) -> float:
-    r"""$\kappa$ at the minimum of merged attention, whatever the number of heads [`edge`].
-
-    Args:
-        L: the population loss.
-
-    Returns:
-        The largest eigenvalue of half the Hessian.
-    """
+    r"""$\kappa$ at the minimum of merged attention, whatever the number of heads [`edge`]."""
     A = np.sqrt(L.outputs) * minimiser(L)
     size = float(np.linalg.norm(A))
     unit = (A / size).ravel()
@@ -60,15 +42,7 @@ def merged_sharpness(L: Landscape) -> float:
 
 
 def largest_steps(sharp: Float[np.ndarray, " plateaus"], beta: float = 0.0) -> Float[np.ndarray, " plateaus"]:
-    r"""The largest stable step $h = 2(1+\beta)/\kappa$ on every plateau; infinite where nothing is sharp [`edge`].
-
-    Args:
-        sharp: $\kappa$ on every plateau.
-        beta: momentum.
-
-    Returns:
-        Steps in t/tau, without the $1/(1-\beta)$ of momentum's clock.
-    """
+    r"""The largest stable step $h = 2(1+\beta)/\kappa$ on every plateau; infinite where nothing is sharp [`edge`]."""
     if not 0 <= beta < 1:
         raise BadInput(f"beta: {beta} must be at least 0 and below 1")
     sharp = np.asarray(sharp, dtype=float)
@@ -76,31 +50,13 @@ def largest_steps(sharp: Float[np.ndarray, " plateaus"], beta: float = 0.0) -> F
 
 
 def first_unstable(steps: Float[np.ndarray, " plateaus"], step: float) -> int | None:
-    """The number of the drop after which a step is no longer stable; `None` if it always is.
-
-    Args:
-        steps: the largest stable step on every plateau.
-        step: the step in use.
-
-    Returns:
-        A number from 1.
-    """
+    """The number of the drop after which a step is no longer stable; `None` if it always is."""
     beyond = np.flatnonzero(step > np.asarray(steps))
     return int(beyond[0]) if len(beyond) else None
 
 
 def mode_orbit(mu: float, start: float = 0.5, settle: int = 2000, keep: int = 64) -> Float[np.ndarray, " keep"]:
-    r"""Where the map of a single mode, $x \to x + \mu(x^2 - x^5)$, ends up [`mode-map`].
-
-    Args:
-        mu: $hgc$.
-        start: the first $x$.
-        settle: steps before anything is kept.
-        keep: steps that are kept.
-
-    Returns:
-        The last values, NaN if the map has diverged.
-    """
+    r"""Where the map of a single mode, $x \to x + \mu(x^2 - x^5)$, ends up [`mode-map`]."""
     x, kept = float(start), np.full(keep, np.nan)
     for n in range(settle + keep):
         x = x + mu * (x**2 - x**5)

@@ -47,25 +47,11 @@ class Forecast:
     turning: bool = False  # grown heads turn slowly while others wait, which was not followed
 
     def loss(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """The loss at any times, interpolated with its slope [`forecast`].
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            The loss at every time.
-        """
+        """The loss at any times, interpolated with its slope [`forecast`]."""
         return hermite(np.asarray(time, dtype=float), self.time, self.curve, self.slope)
 
     def values(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n H"]:
-        """The value weight of every head at any times.
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            One row per time, one column per head.
-        """
+        """The value weight of every head at any times."""
         return np.stack([np.interp(time, self.time, column) for column in self.value.T], axis=1)
 
 
@@ -76,21 +62,7 @@ def forecast(
     decay: float = 0.0,
     step: float = 0.0,
 ) -> list[Forecast | None]:
-    """Predict the flow, or descent, from initial weights in the paper's units, all races side by side [`forecast`].
-
-    Args:
-        source: A task, or its landscape, or the landscape of a sample.
-        starts: The initial weights of all heads, of every race.
-        accuracies: How accurately every race is followed.
-        decay: Weight decay, per t/tau.
-        step: The step of descent in t/tau; 0 for the flow.
-
-    Returns:
-        The predicted training of every race; `None` where the equations could not be followed to the end.
-
-    Raises:
-        BadInput: If theory does not cover the task.
-    """
+    """Predict the flow, or descent, from initial weights in the paper's units, all races side by side [`forecast`]."""
     L = landscape(source) if isinstance(source, Task) else source
     names = directions(source) if isinstance(source, Task) else None
     names = names if names is not None and named(names) else None
@@ -103,17 +75,7 @@ def forecast(
 
 
 def iterated(source: Task | Landscape | SampleLandscape, start: Parts, pace: Momentum, count: int) -> Forecast | None:
-    """Predict steps by taking them, on the same equations [`momentum-lag`].
-
-    Args:
-        source: A task, or its landscape, or the landscape of a sample.
-        start: The initial weights of all heads.
-        pace: The size of the steps, momentum and decay.
-        count: How many to take at most.
-
-    Returns:
-        The predicted training; `None` where it diverges.
-    """
+    """Predict steps by taking them, on the same equations [`momentum-lag`]."""
     L = landscape(source) if isinstance(source, Task) else source
     names = directions(source) if isinstance(source, Task) else None
     layout = Layout.of(start, L.outputs)

@@ -87,15 +87,6 @@ def cross_tensor(task: Task) -> Float[np.ndarray, "E E D"]:
 
     At $p = 0$ context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = (1 +
     \sigma^2)\Lambda_{0,c}$.
-
-    Args:
-        task: The task.
-
-    Returns:
-        The tensor b.
-
-    Raises:
-        BadInput: If the task has several outputs.
     """
     token, omega = covariances(task)[:2]
     k, p, w = scales(task), task.icl_fraction, shared_vector(task)
@@ -121,17 +112,7 @@ class Escape(NamedTuple):
 
 
 def escape(task: Task) -> Escape:
-    """How small merged weights leave zero [`iwl-escape`]: the escape time is `ln(1/w) / rates[0]`.
-
-    Args:
-        task: The task.
-
-    Returns:
-        Growth rates and the weights that grow at them.
-
-    Raises:
-        BadInput: If the task has several outputs.
-    """
+    """How small merged weights leave zero [`iwl-escape`]: the escape time is `ln(1/w) / rates[0]`."""
     b = cross_tensor(task)
     left, rates, right = np.linalg.svd(b.reshape(len(b), -1), full_matrices=False)
     return Escape(rates, left.T, right.reshape(b.shape))
@@ -145,15 +126,6 @@ def white_invariant_matrix(task: Task) -> Float[np.ndarray, "2 3"]:
 
     $$c^2\begin{pmatrix} (1-p)\sqrt{D(D-1)}/N & (1-p)\sqrt D(1+3/N) & p+(1-p)D \\
       p\sqrt{D-1} & p+(1-p)D & (1-p)D^{3/2}\end{pmatrix}$$
-
-    Args:
-        task: The task.
-
-    Returns:
-        The matrix.
-
-    Raises:
-        BadInput: If the task is not white or has several outputs.
     """
     c, omega = white_values(task)
     k, p, D = scales(task), task.icl_fraction, task.dim
@@ -169,15 +141,6 @@ def white_perpendicular_rate(task: Task) -> float:
     r"""The other singular value of that tensor, which occurs $D-1$ times and is never the largest [`iwl-white`].
 
     $$c^2\sqrt{(1-p)^2D\big[(1+\tfrac1N)^2+\tfrac1{N^2}\big] + p^2}$$
-
-    Args:
-        task: The task.
-
-    Returns:
-        The singular value.
-
-    Raises:
-        BadInput: If the task is not white or has several outputs.
     """
     c, omega = white_values(task)
     k, p = scales(task), task.icl_fraction
@@ -193,14 +156,7 @@ class Form(NamedTuple):
     power: float
 
     def loss(self, theta: Float[np.ndarray, "*T 6"]) -> Float[np.ndarray, "*T"] | float:
-        r"""$L(\theta)$.
-
-        Args:
-            theta: Six coefficients, along the last axis.
-
-        Returns:
-            The loss for each set of coefficients.
-        """
+        r"""$L(\theta)$."""
         return self.power - 2 * theta @ self.b + np.einsum("...i,ij,...j->...", theta, self.C, theta)
 
 
@@ -210,16 +166,6 @@ def form(task: Task, law: str = "train") -> Form:
     Given its task vector, a context is Gaussian, so Wick's theorem gives its moments. The result is a polynomial
     of degree 4 in the task vector, which enters through its component along `w_0` and the length of the rest:
     three Gauss-Hermite nodes times two Gauss-Laguerre nodes integrate it exactly.
-
-    Args:
-        task: The task.
-        law: `train`, `in_context` or `in_weight`.
-
-    Returns:
-        The quadratic form.
-
-    Raises:
-        BadInput: If the law is unknown, or the task is not white or has several outputs.
     """
     if law not in LAWS:
         raise BadInput(f"law: {law!r} must be one of {', '.join(LAWS)}")
@@ -292,14 +238,7 @@ def conditional(
 
 
 def coefficients(scalars: Float[np.ndarray, "*T 5"]) -> Float[np.ndarray, "*T 6"]:
-    r"""The coefficients of $\Theta$ for $(s, v, f, h, r)$: $sh,\ vh+sr,\ vr,\ sf,\ vf,\ 0$ [`iwl-five`].
-
-    Args:
-        scalars: The five numbers s, v, f, h, r, along the last axis.
-
-    Returns:
-        The six coefficients, along the last axis.
-    """
+    r"""The coefficients of $\Theta$ for $(s, v, f, h, r)$: $sh,\ vh+sr,\ vr,\ sf,\ vf,\ 0$ [`iwl-five`]."""
     s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
     return np.stack([s * h, v * h + s * r, v * r, s * f, v * f, 0 * s], axis=-1)
 
@@ -318,15 +257,6 @@ def infinite_context_loss(
 
     $$L = c\big\{p\big[(D-1)(1-cvf)^2 + (1-c(vh+sr))^2 + c^2(v^2r^2D(D+2) + 2vrshD + s^2h^2)\big]
       + (1-p)\big(\sqrt D - c[(vh+sr)\sqrt D + vrD + sh]\big)^2\big\}$$
-
-    Args:
-        dim: Token dimension.
-        variance: Variance c of the tokens.
-        icl_fraction: Fraction p of sequences with their own task vectors.
-        scalars: The five numbers s, v, f, h, r, along the last axis.
-
-    Returns:
-        The loss for each set of five numbers.
     """
     s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
     c, p, D = variance, icl_fraction, dim
@@ -341,17 +271,6 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
     r"""$\alpha = \sum_i \tfrac14 (\ell\cdot V_i + \langle\rho, KQ_i\rangle)^2$ [`iwl-alpha`].
 
     $(\ell, \rho)$ is the leading singular pair of the cross tensor.
-
-    Args:
-        task: The task.
-        value: Value rows, one per head.
-        key_query: Key-query blocks, one per head.
-
-    Returns:
-        The growing part alpha.
-
-    Raises:
-        BadInput: If the task has several outputs.
     """
     lead = escape(task)
     along = value @ lead.value[0] + np.einsum("hbc,bc->h", key_query, lead.key_query[0])
@@ -359,19 +278,7 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
 
 
 def expected_alpha(task: Task, heads: int, scale: float) -> float:
-    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`].
-
-    Args:
-        task: The task.
-        heads: Number of heads.
-        scale: Standard deviation of the entries.
-
-    Returns:
-        The mean of alpha.
-
-    Raises:
-        BadInput: If the task has several outputs.
-    """
+    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`]."""
     lead = escape(task)
     reached = lead.value[0, -1] ** 2 + np.sum(lead.key_query[0, :-1] ** 2)
     return float(heads * scale**2 * reached / 4)
@@ -388,19 +295,7 @@ class Course(NamedTuple):
 
 
 def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
-    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`].
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-        time: Times t/tau.
-
-    Returns:
-        Losses and the five numbers at every time.
-
-    Raises:
-        BadInput: If `alpha` or `time` is not valid, or the task is not white or has several outputs.
-    """
+    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
     time = checked_time(time)
     path = integrate(task, form(task), alpha, max(float(time[-1]), 1e-9), t_eval=time)
     scalars = unpacked(path.y.T, task.dim)
@@ -440,18 +335,7 @@ def unpacked(states: Float[np.ndarray, "T 6"], D: int) -> Float[np.ndarray, "T 5
 
 
 def half_time(task: Task, alpha: float) -> float:
-    """The time at which half of the first drop, down to the resting point, is done [`iwl-five`].
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `alpha` is not positive or too large, or the task is not white or has several outputs.
-    """
+    """The time at which half of the first drop, down to the resting point, is done [`iwl-five`]."""
     training, D = form(task), task.dim
     middle = (training.power + resting_point(task).train) / 2
 
@@ -478,17 +362,7 @@ class RestingPoint(NamedTuple):
 
 
 def resting_point(task: Task) -> RestingPoint:
-    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`].
-
-    Args:
-        task: The task.
-
-    Returns:
-        The five numbers, the three losses and the rates.
-
-    Raises:
-        BadInput: If the task is not white or has several outputs.
-    """
+    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`]."""
     training, D = form(task), task.dim
     late = integrate(task, training, 1e-8, 1e5 / escape(task).rates[0]).y[:, -1]
 
@@ -538,17 +412,7 @@ def late_drop_time(task: Task, alpha: float) -> float:
 
 
 def global_minimum(task: Task) -> float:
-    r"""The lowest training loss over all $\Theta$, with enough heads, $P - b'C^{-1}b$ [`iwl-levels`].
-
-    Args:
-        task: The task.
-
-    Returns:
-        The loss.
-
-    Raises:
-        BadInput: If the task is not white or has several outputs.
-    """
+    r"""The lowest training loss over all $\Theta$, with enough heads, $P - b'C^{-1}b$ [`iwl-levels`]."""
     training = form(task)
     return float(training.power - training.b @ np.linalg.pinv(training.C, hermitian=True) @ training.b)
 
@@ -557,26 +421,12 @@ def in_weight_plateau(context: int) -> float:
     r"""$2/(N+2)$: loss at $p = 0$ after its first drop, relative to the start [`iwl-levels`].
 
     The map $w_0'x_q$ is read out through the mean squared label, whose fluctuations remain.
-
-    Args:
-        context: Context length.
-
-    Returns:
-        The relative loss.
     """
     return 2 / (context + 2)
 
 
 def in_context_loss_of_in_weight_solution(dim: int, context: int) -> float:
-    r"""$1 + \frac{D+2}{D}/(1 + \frac2N)$: in-context test loss there, trace 1 [`iwl-levels`].
-
-    Args:
-        dim: Token dimension.
-        context: Context length.
-
-    Returns:
-        The relative loss.
-    """
+    r"""$1 + \frac{D+2}{D}/(1 + \frac2N)$: in-context test loss there, trace 1 [`iwl-levels`]."""
     return 1 + (dim + 2) / dim / (1 + 2 / context)
 
 
@@ -584,13 +434,6 @@ def in_weight_loss_of_in_context_solution(dim: int, context: int) -> float:
     r"""$1 + \sigma_\infty^2c^2D/N$ with $c = 1/D$ [`iwl-levels`].
 
     $\sigma_\infty = D/(1 + (1+D)/N)$, the gain at the minimum for white tokens of trace 1.
-
-    Args:
-        dim: Token dimension.
-        context: Context length.
-
-    Returns:
-        The relative loss.
     """
     return 1 + dim / (1 + (1 + dim) / context) ** 2 / context
 

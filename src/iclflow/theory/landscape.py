@@ -52,37 +52,16 @@ class Landscape:
     outputs: int = 1
 
     def loss(self, A: Float[np.ndarray, "D D"]) -> float:
-        r"""$L(A)$, a mean over outputs that all carry the same $A$.
-
-        Args:
-            A: Effective matrix of one output.
-
-        Returns:
-            The loss.
-        """
+        r"""$L(A)$, a mean over outputs that all carry the same $A$."""
         return self.base - 2 * np.sum(A * self.cross) + np.sum(A * self.curve(A))
 
     def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
-        r"""$G = C_1 - B A \Lambda$.
-
-        Args:
-            A: Effective matrix of one output.
-
-        Returns:
-            Minus half the gradient of the loss.
-        """
+        r"""$G = C_1 - B A \Lambda$."""
         return self.cross - self.curve(A)
 
     @no_type_check
     def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
-        r"""$BA\Lambda$, the part of the gradient that is linear in $A$.
-
-        Args:
-            A: Effective matrix of one output, or a stack of such matrices.
-
-        Returns:
-            The product.
-        """
+        r"""$BA\Lambda$, the part of the gradient that is linear in $A$."""
         return self.context @ A @ self.query
 
     def beyond(self, A: Float[np.ndarray, "D D"]) -> "Remaining":
@@ -91,12 +70,6 @@ class Landscape:
         At rest $G(A)$ acts on neither the keys nor the queries of these heads, and they answer every push along them at
         once. So free heads feel, along what is orthogonal to both ($l$ and $r$), a loss of the same kind, with
         $C' = l'G(A)r$, $B' = (l'B^{-1}l)^{-1}$ and $\Lambda' = (r'\Lambda^{-1}r)^{-1}$.
-
-        Args:
-            A: Effective matrix of one output, at rest.
-
-        Returns:
-            The smaller landscape, and orthonormal vectors along which it is seen.
         """
         _, _, left, right = spans(A)
         inner = lambda matrix, basis: np.linalg.inv(basis.T @ np.linalg.solve(matrix, basis))
@@ -164,25 +137,11 @@ class Directions:
         return np.argsort(-self.drive, kind="stable")
 
     def matrix(self, strengths: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
-        r"""$A = \sum_d s_d\, \ell_d r_d' / \sqrt O$, the effective matrix of one output.
-
-        Args:
-            strengths: Strength of every direction.
-
-        Returns:
-            The effective matrix.
-        """
+        r"""$A = \sum_d s_d\, \ell_d r_d' / \sqrt O$, the effective matrix of one output."""
         return (self.left * (strengths / np.sqrt(self.outputs))) @ self.right.T
 
     def loss(self, learned: Bool[np.ndarray, " D"]) -> float:
-        r"""$L(S) = L_0 - \sum_{d\in S} T_d^2$ [`plateau`].
-
-        Args:
-            learned: Which directions are learned.
-
-        Returns:
-            The loss of the fixed point.
-        """
+        r"""$L(S) = L_0 - \sum_{d\in S} T_d^2$ [`plateau`]."""
         return float(self.base - self.saved[np.asarray(learned, dtype=bool)].sum())
 
 
@@ -191,12 +150,6 @@ def length_factors(task: Task) -> tuple[float, float, float]:
 
     $n$ is the context length, $N$ or uniform on $1..N$ with the prefix loss, and $\rho$ the normaliser in the paper's
     units: $n$ (`context`), $n+1$ (`tokens`), $N$ (`none`, after weights are rescaled).
-
-    Args:
-        task: The task.
-
-    Returns:
-        The three factors.
     """
     n, rho = (x.astype(float) for x in lengths(task))  # the square of a long context is no integer of 64 bits
     return float(np.mean(n / rho)), float(np.mean(n**2 / rho**2)), float(np.mean(n / rho**2))
@@ -277,14 +230,7 @@ def directions(task: Task) -> Directions:
 
 
 def component_count(task: Task) -> int:
-    """The number of directions that the tasks drive: D, or K if there are fewer fixed tasks.
-
-    Args:
-        task: The task.
-
-    Returns:
-        The number, which is that of the drops of separate attention with enough heads.
-    """
+    """The number of directions that the tasks drive: D, or K if there are fewer fixed tasks."""
     return task.dim if task.tasks is None else min(task.tasks, task.dim)
 
 

@@ -31,30 +31,13 @@ __all__ = [
 
 
 def kernel_merged(v: Values, U: Matrices) -> Float[np.ndarray, "DD DD"]:
-    r"""$\mathcal K$ of merged attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`].
-
-    Args:
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        The kernel, as a matrix of D^2 rows.
-    """
+    r"""$\mathcal K$ of merged attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`]."""
     flat = U.reshape(len(U), -1)
     return v @ v * np.eye(flat.shape[1]) + flat.T @ flat
 
 
 def kernel_separate(v: Values, K: Keys, Q: Keys) -> Float[np.ndarray, "DD DD"]:
-    r"""$\mathcal K$ of separate attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`].
-
-    Args:
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        The kernel, as a matrix of D^2 rows.
-    """
+    r"""$\mathcal K$ of separate attention as a matrix on $\operatorname{vec} G$ [`lazy-kernel`]."""
     eye = np.eye(K.shape[-1])
     keys, queries = np.einsum("h,hri,hrj->ij", v**2, K, K), np.einsum("h,hri,hrj->ij", v**2, Q, Q)
     product = np.einsum("hri,hrj->hij", K, Q).reshape(len(v), -1)
@@ -62,32 +45,12 @@ def kernel_separate(v: Values, K: Keys, Q: Keys) -> Float[np.ndarray, "DD DD"]:
 
 
 def rate_merged(heads: int, value: float, matrix: float) -> float:
-    r"""$H(s_v^2 + s_U^2)$: the mean kernel over Gaussian entries is this times the identity [`lazy-rate`].
-
-    Args:
-        heads: Number of heads.
-        value: Standard deviation of the value weights.
-        matrix: Standard deviation of the key-query entries.
-
-    Returns:
-        The mean rate.
-    """
+    r"""$H(s_v^2 + s_U^2)$: the mean kernel over Gaussian entries is this times the identity [`lazy-rate`]."""
     return heads * (value**2 + matrix**2)
 
 
 def rate_separate(heads: int, rank: int, value: float, key: float, query: float) -> float:
-    r"""$HR(s_v^2s_k^2 + s_v^2s_q^2 + s_k^2s_q^2)$, the same for separate attention [`lazy-rate`].
-
-    Args:
-        heads: Number of heads.
-        rank: Rank of every head.
-        value: Standard deviation of the value weights.
-        key: Standard deviation of the key entries.
-        query: Standard deviation of the query entries.
-
-    Returns:
-        The mean rate.
-    """
+    r"""$HR(s_v^2s_k^2 + s_v^2s_q^2 + s_k^2s_q^2)$, the same for separate attention [`lazy-rate`]."""
     return heads * rank * ((value * key) ** 2 + (value * query) ** 2 + (key * query) ** 2)
 
 
@@ -99,18 +62,6 @@ def frozen_loss(L: Landscape, kernel: float | Float[np.ndarray, "DD DD"], start:
 
     for a kernel $rate \cdot I$ in the eigenbases of $B$ and $\Lambda$; in general the exponents are the
     eigenvalues of $M^{1/2}\mathcal K M^{1/2}$ with $M = B\otimes\Lambda$.
-
-    Args:
-        L: The population loss.
-        kernel: The kernel, a number or a matrix of D^2 rows.
-        start: Effective matrix at time 0.
-        time: Times t/tau.
-
-    Returns:
-        The loss at every time.
-
-    Raises:
-        BadInput: If there are several outputs.
     """
     if L.outputs > 1:
         raise BadInput(f"out_dim: {L.outputs} must be 1 for the lazy regime")
@@ -122,33 +73,11 @@ def frozen_loss(L: Landscape, kernel: float | Float[np.ndarray, "DD DD"], start:
 
 
 def expected_loss_merged(L: Landscape, heads: int, value: float, matrix: float) -> float:
-    r"""$E\,L(0) = L_0 + H s_v^2 s_U^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`].
-
-    Args:
-        L: The population loss.
-        heads: Number of heads.
-        value: Standard deviation of the value weights.
-        matrix: Standard deviation of the key-query entries.
-
-    Returns:
-        The mean initial loss.
-    """
+    r"""$E\,L(0) = L_0 + H s_v^2 s_U^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
     return L.base + heads * (value * matrix) ** 2 * float(np.trace(L.context) * np.trace(L.query))
 
 
 def expected_loss_separate(L: Landscape, heads: int, rank: int, value: float, key: float, query: float) -> float:
-    r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`].
-
-    Args:
-        L: The population loss.
-        heads: Number of heads.
-        rank: Rank of every head.
-        value: Standard deviation of the value weights.
-        key: Standard deviation of the key entries.
-        query: Standard deviation of the query entries.
-
-    Returns:
-        The mean initial loss.
-    """
+    r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
     power = heads * rank * (value * key * query) ** 2
     return L.base + power * float(np.trace(L.context) * np.trace(L.query))

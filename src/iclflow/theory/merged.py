@@ -64,30 +64,12 @@ class Quadratic(Protocol):
 
 
 def effective(L: Landscape, v: Values, U: Matrices) -> Matrix:
-    r"""The matrix $A = \sum_i v_i U_i / \sqrt O$ that one output applies.
-
-    Args:
-        L: The population loss.
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        The effective matrix.
-    """
+    r"""The matrix $A = \sum_i v_i U_i / \sqrt O$ that one output applies."""
     return np.einsum("h,hij->ij", v, U) / np.sqrt(L.outputs)
 
 
 def flow(L: Landscape, v: Values, U: Matrices) -> tuple[Values, Matrices]:
-    r"""$(\tau\dot v, \tau\dot U)$ on the population loss [`merged-flow`] (Eq. 8).
-
-    Args:
-        L: The population loss.
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        The time derivatives of `v` and `U`.
-    """
+    r"""$(\tau\dot v, \tau\dot U)$ on the population loss [`merged-flow`] (Eq. 8)."""
     G = np.sqrt(L.outputs) * L.force(effective(L, v, U))
     return np.einsum("hij,ij->h", U, G), v[:, None, None] * G
 
@@ -109,25 +91,12 @@ def minimiser(L: Landscape) -> Matrix:
     r"""$A^\star = B^{-1} C_1 \Lambda^{-1}$ [`merged-minimum`] (Eq. 9b, 11).
 
     Least squares with finite-$N$ shrinkage. Directions that tokens never take are left at zero.
-
-    Args:
-        L: The population loss.
-
-    Returns:
-        The effective matrix of least loss.
     """
     return np.linalg.pinv(L.context, hermitian=True) @ L.cross @ np.linalg.pinv(L.query, hermitian=True)
 
 
 def lowest_loss(L: Landscape) -> float:
-    r"""$L(A^\star) = L_0 - \langle A^\star, C_1\rangle$ [`merged-minimum`].
-
-    Args:
-        L: The population loss.
-
-    Returns:
-        The loss.
-    """
+    r"""$L(A^\star) = L_0 - \langle A^\star, C_1\rangle$ [`merged-minimum`]."""
     return float(L.base - np.sum(minimiser(L) * L.cross))
 
 
@@ -136,15 +105,6 @@ def is_zero_fixed_point(L: Landscape, v: Values, U: Matrices, tolerance: float =
 
     That takes $v = 0$ and $\langle U_i, C_1\rangle = 0$ for every head. Eq. 9a of the paper lists $U = 0$
     alone; a key-query matrix orthogonal to $C_1$ rests there as well.
-
-    Args:
-        L: The population loss.
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-        tolerance: Largest deviation that counts as zero.
-
-    Returns:
-        True if nothing moves.
     """
     overlap = np.einsum("hij,ij->h", U, L.cross)
     size = np.linalg.norm(L.cross) * max(1.0, float(np.abs(U).max()))
@@ -158,16 +118,6 @@ def zero_fixed_point_rates(L: Landscape, U: Matrices) -> tuple[Values, Values]:
       \mu \in \operatorname{eig}\, [\langle U_i, B U_j \Lambda\rangle]_{ij}$$
 
     Exactly $H$ directions grow, so all these points are strict saddles; every other rate is 0.
-
-    Args:
-        L: The population loss.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        Growth rates and decay rates, one of each per head.
-
-    Raises:
-        BadInput: If a head is not orthogonal to C_1.
     """
     if not is_zero_fixed_point(L, np.zeros(len(U)), U):
         raise BadInput("U: every head must be orthogonal to C_1 at a fixed point that computes zero")
@@ -177,14 +127,7 @@ def zero_fixed_point_rates(L: Landscape, U: Matrices) -> tuple[Values, Values]:
 
 
 def escape_rate(L: Landscape) -> float:
-    r"""$\sqrt O\,\|C_1\|_F$, the growth rate of small weights [`merged-escape`].
-
-    Args:
-        L: The population loss.
-
-    Returns:
-        The rate, in units of 1/tau.
-    """
+    r"""$\sqrt O\,\|C_1\|_F$, the growth rate of small weights [`merged-escape`]."""
     return float(np.sqrt(L.outputs) * np.linalg.norm(L.cross))
 
 
@@ -222,14 +165,6 @@ def alignment(L: Quadratic, v: Values, U: Matrices) -> Alignment:
     Here $y_i = \langle U_i, C_1\rangle/\|C_1\|_F$. Small weights grow along $v = y$ and shrink along $v =
     -y$. So $\alpha$ is what the paper's $w_{init}^2$ must mean: the norm of a layer misses the drop time by
     several per cent, $\alpha$ by less than the size of the weights.
-
-    Args:
-        L: The loss, of the population or of a sample.
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        Growing part, decaying part and the heads' shares.
     """
     y = np.einsum("hij,ij->h", U, L.cross) / np.linalg.norm(L.cross)
     growing = (v + y) / 2
@@ -239,15 +174,7 @@ def alignment(L: Quadratic, v: Values, U: Matrices) -> Alignment:
 
 
 def expected_alpha(heads: int, scale: float) -> float:
-    r"""$E\alpha = H\epsilon^2/2$ for entries of standard deviation $\epsilon$ [`merged-alpha`].
-
-    Args:
-        heads: Number of heads.
-        scale: Standard deviation of the entries.
-
-    Returns:
-        The mean of alpha.
-    """
+    r"""$E\alpha = H\epsilon^2/2$ for entries of standard deviation $\epsilon$ [`merged-alpha`]."""
     return heads * scale**2 / 2
 
 
@@ -288,17 +215,6 @@ def course(L: Landscape, alpha: float, time: Times) -> Course:
 
     $$\tau\dot a = \sum_d u_d\,(g_d - m_d\, a u_d),\qquad \tau\dot u_d = a\,(g_d - m_d\, a u_d),\qquad
       a(0) = \sqrt\alpha,\quad u(0) = \sqrt\alpha\; g/|g| .$$
-
-    Args:
-        L: The population loss.
-        alpha: Growing part of the initial weights.
-        time: Times t/tau.
-
-    Returns:
-        Loss and weights at every time.
-
-    Raises:
-        BadInput: If `alpha` or `time` is not valid.
     """
     time, b = checked_time(time), basis(L)
     states = follow(b.modes, alpha, time[-1] if time[-1] > 0 else 1.0).at(time)
@@ -312,33 +228,12 @@ def course(L: Landscape, alpha: float, time: Times) -> Course:
 
 
 def predict(L: Landscape, v: Values, U: Matrices, time: Times) -> Course:
-    r"""`course` from given initial weights, through their $\alpha$ [`merged-reduction`].
-
-    Args:
-        L: The population loss.
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-        time: Times t/tau.
-
-    Returns:
-        Loss and weights at every time.
-
-    Raises:
-        BadInput: If no part of the weights grows, or `time` is not valid.
-    """
+    r"""`course` from given initial weights, through their $\alpha$ [`merged-reduction`]."""
     return course(L, alignment(L, v, U).alpha, time)
 
 
 def modes(L: Quadratic, decay: float = 0.0) -> Modes:
-    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of a sample's form [`merged-sample`].
-
-    Args:
-        L: The loss, of the population or of a sample.
-        decay: Weight decay per t/tau.
-
-    Returns:
-        The modes.
-    """
+    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of a sample's form [`merged-sample`]."""
     if isinstance(L, Landscape):
         return basis(L).modes._replace(decay=decay)
     units = np.eye(L.cross.size)
@@ -347,19 +242,7 @@ def modes(L: Quadratic, decay: float = 0.0) -> Modes:
 
 
 def half_time(L: Quadratic, alpha: float, decay: float = 0.0) -> float:
-    r"""The time at which half of the drop to where the weights rest is done [`merged-half-time`].
-
-    Args:
-        L: The loss, of the population or of a sample.
-        alpha: Growing part of the initial weights.
-        decay: Weight decay per t/tau.
-
-    Returns:
-        The time t/tau; infinite where all weights decay.
-
-    Raises:
-        BadInput: If `alpha` is not positive, or too large to start above half of the drop.
-    """
+    r"""The time at which half of the drop to where the weights rest is done [`merged-half-time`]."""
     m = modes(L, decay)
     lowest = float(m.loss(m.rest()))
     start, middle = m.loss(m.start(alpha)), (L.base + lowest) / 2

@@ -76,19 +76,7 @@ class Draws(NamedTuple):
 
 
 def draw(task: Task, count: int, seed: int = 0) -> Draws:
-    r"""Sequences from the law of a task; the Gram matrix of the tokens is a Wishart matrix and drawn as such.
-
-    Args:
-        task: the task, every sequence with its own task vector or one of K.
-        count: how many.
-        seed: of the random numbers.
-
-    Returns:
-        The sequences, in the paper's units.
-
-    Raises:
-        BadInput: for a task with shared task vectors, or with the prefix loss.
-    """
+    r"""Sequences from the law of a task; the Gram matrix of the tokens is a Wishart matrix and drawn as such."""
     if task.icl_fraction < 1 or task.prefix_loss:
         raise BadInput("batch: has no theory with shared task vectors (icl_fraction) or the prefix loss")
     rng, dim, outputs, cov = np.random.default_rng([seed, 31]), task.dim, task.out_dim, covariances(task)
@@ -134,17 +122,7 @@ class Growth(NamedTuple):
 
 
 def merged_growth(draws: Draws, cross: Float[np.ndarray, "D D"], batch: int, step: float) -> Growth:
-    r"""How fast small weights of merged attention grow [`minibatch-growth`].
-
-    Args:
-        draws: the data.
-        cross: $C_1$ of one output.
-        batch: $B$.
-        step: $h$.
-
-    Returns:
-        $E\log|1 + h z_B|/h$; the mean of $z$ itself, which is known, is not left to the draws.
-    """
+    r"""How fast small weights of merged attention grow [`minibatch-growth`]."""
     checked(batch, step)
     outputs, size = draws.label.shape[1], float(np.linalg.norm(cross))
     z = np.einsum("po,pod,de,pe->p", draws.label, draws.context, cross / size, draws.query, optimize=True)
@@ -229,17 +207,7 @@ class Noise:
         return np.exp((course.y[:, -1] - start) / 2).reshape(heads, count)
 
     def floor(self, batch: int, step: float, time: float = 0.0, epoch: int | None = None) -> float:
-        r"""How far the recorded loss stays above the minimum [`minibatch-floor`].
-
-        Args:
-            batch: $B$.
-            step: $h$.
-            time: $t/\tau$ since the minimum was reached, in which the weights have drifted.
-            epoch: batches in an epoch, if they are cut from permutations of a sample; `None` for fresh ones.
-
-        Returns:
-            The excess loss; infinite if a mode is not stable at this step.
-        """
+        r"""How far the recorded loss stays above the minimum [`minibatch-floor`]."""
         checked(batch, step)
         if not len(self.squares):
             return 0.0
@@ -274,16 +242,7 @@ def reshuffled(rate: Float[np.ndarray, " n"], epoch: int) -> Float[np.ndarray, "
 
 
 def noise_at(draws: Draws, heads: list[Head], label_only: bool) -> Noise | None:
-    """The noise at a fixed point.
-
-    Args:
-        draws: the data.
-        heads: the heads that have grown, in the paper's units.
-        label_only: whether the vector blocks are kept from moving.
-
-    Returns:
-        Its covariance and stiffness; `None` where there are too many weights to resolve.
-    """
+    """The noise at a fixed point."""
     first = Draws(*(array[:1] for array in draws))
     sizes = [slope.shape[2] for head in heads for slope in head.slopes(first, label_only)]
     if sum(sizes) > MOST:
@@ -344,17 +303,6 @@ def drop_spreads(
 
     A head that learns later waits through all plateaus before. A drop that is late by one unit of time moves it by the
     difference of the forces before and behind, so its own noise and that of the earlier drops add up, batch by batch.
-
-    Args:
-        v: value weights at the start.
-        k: keys along the directions.
-        q: queries along the directions.
-        drops: the drops in their order.
-        batch: $B$.
-        step: $h$.
-
-    Returns:
-        One spread in t/tau per drop; NaN where a head does not follow the drops that are named.
     """
     checked(batch, step)
     grid = [np.linspace(a, b, POINTS) for a, b in pairwise([0.0, *(drop.time for drop in drops)])]

@@ -38,16 +38,7 @@ def checked_step(step: float, beta: float) -> None:
 
 
 def first_weight(drive: float, curvature: float, time: float) -> float:
-    r"""The weight from which a mode reaches the middle of its drop at `time`, about $1/gT$.
-
-    Args:
-        drive: $g$.
-        curvature: $m$.
-        time: $T$, the time of the drop in the flow.
-
-    Returns:
-        $v_0$.
-    """
+    r"""The weight from which a mode reaches the middle of its drop at `time`, about $1/gT$."""
     half = np.cbrt(MIDDLE * drive / curvature)
     late = lambda log_v: float(np.sum(time_to_reach(half, float(np.exp(log_v)), drive, curvature))) - time
     low = np.log(min(0.1 / (drive * time), half / 2))
@@ -58,20 +49,7 @@ def mode_steps(
     drive: float, curvature: float, start: float, step: float, beta: float = 0.0, shrink: float = 0.0,
     target: float | None = None,
 ) -> float:  # fmt: skip
-    r"""Steps that a single mode takes to the middle of its drop [`momentum-lag`].
-
-    Args:
-        drive: $g$.
-        curvature: $m$.
-        start: $v_0$, with momentum zero.
-        step: $h$.
-        beta: $\beta$.
-        shrink: $\delta$, the share of the weight that decay takes in a step.
-        target: the weight to reach; by default that of the middle of the drop.
-
-    Returns:
-        The number of steps with its fraction; infinite if the weight is not reached.
-    """
+    r"""Steps that a single mode takes to the middle of its drop [`momentum-lag`]."""
     checked_step(step, beta)
     half = float(np.cbrt(MIDDLE * drive / curvature)) if target is None else target
     g, m, keep, v, u = step * drive, step * curvature, 1.0 - shrink, float(start), 0.0
@@ -87,19 +65,7 @@ def mode_steps(
 
 
 def mode_lag(drive: float, curvature: float, time: float, step: float, beta: float = 0.0, shrink: float = 0.0) -> float:
-    r"""How much later than the flow, on the clock $nh/(1-\beta)$, a drop comes by steps [`momentum-lag`].
-
-    Args:
-        drive: $g$ of the direction that is learned.
-        curvature: its $m$.
-        time: $T$, the time of the drop in the flow without decay.
-        step: $h$.
-        beta: $\beta$.
-        shrink: $\delta$.
-
-    Returns:
-        The lag in $t/\tau$, against the flow with the same decay; infinite if the drop does not come.
-    """
+    r"""How much later than the flow, on the clock $nh/(1-\beta)$, a drop comes by steps [`momentum-lag`]."""
     checked_step(step, beta)
     start, pace = first_weight(drive, curvature, time), step / (1 - beta)
     if time / pace > MOST_STEPS:
@@ -114,14 +80,6 @@ def mode_lag(drive: float, curvature: float, time: float, step: float, beta: flo
 
 def merged_growth(drive: float, beta: float = 0.0, shrink: float = 0.0) -> float:
     r"""The logarithm $r$ of the growth of merged attention in one step, exactly [`momentum-merged`].
-
-    Args:
-        drive: $h\sqrt O|C_1|$, the growth in a step without momentum.
-        beta: $\beta$.
-        shrink: $\delta$.
-
-    Returns:
-        The largest root of $(e^r - 1 + \delta)(1 - \beta e^{-r}) = h\sqrt O|C_1|$.
 
     >>> round(merged_growth(0.01), 6), round(merged_growth(0.01, 0.9), 6)
     (0.00995, 0.062654)
@@ -143,20 +101,7 @@ class SteppedDrop(NamedTuple):
 def merged_steps(
     L: Quadratic, alpha: float, lowest: float, step: float, beta: float = 0.0, shrink: float = 0.0
 ) -> SteppedDrop:
-    r"""The drop of merged attention by steps of finite size, from the growing part of its weights [`momentum-merged`].
-
-    Args:
-        L: the quadratic loss.
-        alpha: the growing part of the initial weights (`theory.merged.alignment`).
-        lowest: the loss at which it rests.
-        step: $h$.
-        beta: $\beta$.
-        shrink: $\delta$.
-
-    Returns:
-        Its course until it rests, empty where it would take too many steps to iterate, where nothing is learned, or
-        where it diverges.
-    """
+    r"""The drop of merged attention by steps of finite size, from the growing part of its weights [`momentum-merged`]."""
     checked_step(step, beta)
     root, size = np.sqrt(L.outputs), float(np.linalg.norm(L.cross))
     rate, pace = merged_growth(step * root * size, beta, shrink), step / (1 - beta)

@@ -37,28 +37,13 @@ class MuonCourse(NamedTuple):
     strength: Float[np.ndarray, "n D"]
 
     def loss(self, d: Directions) -> Float[np.ndarray, " n"]:
-        r"""$L_0 - \sum_d(2g_dA_d - m_dA_d^2)/O$ along the course.
-
-        Args:
-            d: the directions of the task.
-
-        Returns:
-            The loss at every time.
-        """
+        r"""$L_0 - \sum_d(2g_dA_d - m_dA_d^2)/O$ along the course."""
         A = self.strength
         return d.base - np.sum(2 * d.drive * A - d.curvature * A**2, axis=1) / d.outputs
 
 
 def muon_stacked(d: Directions, decay: float = 0.0) -> MuonCourse:
-    """Separate attention with all heads stacked: all directions grow together [`muon`].
-
-    Args:
-        d: the directions of the task, at most as many as heads x rank.
-        decay: weight decay per unit of learning rate x step.
-
-    Returns:
-        The strengths, until all are learned.
-    """
+    """Separate attention with all heads stacked: all directions grow together [`muon`]."""
     check_commuting(d, "Muon's theory")
     largest = 3 * float(np.cbrt(d.strength.max() * np.linalg.norm(d.drive) / d.drive.min()))
     time = np.linspace(0, largest, GRID)
@@ -76,16 +61,7 @@ def muon_stacked(d: Directions, decay: float = 0.0) -> MuonCourse:
 
 
 def muon_heads(d: Directions, heads: int, decay: float = 0.0) -> MuonCourse:
-    r"""Separate attention, one head at a time: all heads learn the leading direction together [`muon`].
-
-    Args:
-        d: the directions of the task.
-        heads: $H$.
-        decay: weight decay per unit of learning rate x step.
-
-    Returns:
-        The strengths while the leading direction is learned; the others are zero.
-    """
+    r"""Separate attention, one head at a time: all heads learn the leading direction together [`muon`]."""
     check_commuting(d, "Muon's theory")
     first = int(np.argmax(d.drive))
     time = np.linspace(0, 3 * float(np.cbrt(d.strength[first] / (heads * np.sqrt(d.outputs)))), GRID)
@@ -96,16 +72,7 @@ def muon_heads(d: Directions, heads: int, decay: float = 0.0) -> MuonCourse:
 
 
 def muon_merged(d: Directions, copies: int, decay: float = 0.0) -> MuonCourse:
-    r"""Merged attention: all directions have the same strength until each is learned [`muon`].
-
-    Args:
-        d: the directions of the task.
-        copies: 1 for heads stacked; for one head at a time the number of heads that grow.
-        decay: weight decay per unit of learning rate x step.
-
-    Returns:
-        The strengths, until all are learned.
-    """
+    r"""Merged attention: all directions have the same strength until each is learned [`muon`]."""
     check_commuting(d, "Muon's theory")
     speed = copies * np.sqrt(d.outputs)
     time = np.linspace(0, 3 * float(np.sqrt(d.strength.max() / speed)), GRID)

@@ -381,14 +381,7 @@ def largest_singular(matrix: Matrix) -> float:
 
 
 def run(races: Sequence[Race]) -> list[Race]:
-    """Follow races of the same shape to their end.
-
-    Args:
-        races: The races, at their start; landscapes may differ, sizes, decay and steps may not.
-
-    Returns:
-        The races that could not be followed to their end.
-    """
+    """Follow races of the same shape to their end."""
     for race in races:
         race.begin()
     if races[0].layout.channels:

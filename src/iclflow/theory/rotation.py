@@ -37,18 +37,6 @@ def rotation_rate(d: Directions, i: int, j: int, value: float | None = None) -> 
     r"""$\mu$: rate at which a head of value $v$ (alone: $\alpha_i^{1/3}$) leaves $i$ for $j$ [`rotation`].
 
     Negative where $T_j^2 < T_i^2$: the component along $j$ then decays.
-
-    Args:
-        d: The directions of the task.
-        i: The direction that the head holds.
-        j: The direction that it turns to.
-        value: Value weight of the head; by default that of a head that holds `i` alone.
-
-    Returns:
-        The rate, in units of 1/tau.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "head rotation")
     value = d.strength[i] ** (1 / 3) if value is None else value
@@ -60,16 +48,6 @@ def learning_path(d: Directions, places: int) -> tuple[tuple[int, ...], ...]:
 
     A new head takes the free direction of largest drive. Before the next head has grown, heads turn to better
     free directions, the fastest turn first, until none is left.
-
-    Args:
-        d: The directions of the task.
-        places: Number of rank-one heads.
-
-    Returns:
-        The learned sets in order, from the empty set.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "the path of learned sets")
     learned: list[int] = []
@@ -98,18 +76,6 @@ def residual_amplitude(d: Directions, i: int, j: int, growth: Growth, lead: floa
 
     `lead` is the amplitude along $i$ at the moment at which `k` and `q` are the parts along $j$; signs are
     those of a positive value weight.
-
-    Args:
-        d: The directions of the task.
-        i: The direction that the head holds.
-        j: The direction that it turns to.
-        growth: The growth of `i` in this head.
-        lead: Amplitude along `i` at the start.
-        k: Key part along `j` at the start.
-        q: Query part along `j` at the start.
-
-    Returns:
-        The amplitude.
     """
     context, query = d.drive[i] * d.context[j] / d.context[i], d.drive[i] * d.query[j] / d.query[i]
     drive = d.drive[j]
@@ -149,25 +115,11 @@ class Rotation:
         return self.midpoint_age
 
     def fallen_at(self, age: Times) -> Times:
-        """Share of the loss that is gone at an age.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The shares.
-        """
+        """Share of the loss that is gone at an age."""
         return np.interp(age, self.ages, self.share)
 
     def gained(self, age: Times) -> Times:
-        """What the turn has added to the cube of the head's value weight at an age.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The change of the cube.
-        """
+        """What the turn has added to the cube of the head's value weight at an age."""
         return np.interp(age, self.ages, self.cubes)
 
 
@@ -175,18 +127,6 @@ def rotation(d: Directions, i: int, j: int, others: tuple[int, ...] = ()) -> Rot
     """The orbit from the saddle where a head holds `i` (and `others`) to the one where it holds `j` instead.
 
     It is unique up to its time origin, so one integration of the head's own flow gives the entire event.
-
-    Args:
-        d: The directions of the task.
-        i: The direction that the head holds.
-        j: The direction that it turns to.
-        others: Other directions that the head holds throughout.
-
-    Returns:
-        The course of the turn.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "head rotation")
     axes = [i, *others, j]

@@ -66,14 +66,7 @@ class PowerLaw:
     amplitude: float
 
     def __call__(self, x: Real[np.ndarray, "*n"] | int | float) -> Float[np.ndarray, "*n"] | float:
-        """The value at x.
-
-        Args:
-            x: Times, or numbers.
-
-        Returns:
-            The law there.
-        """
+        """The value at x."""
         return self.amplitude * x**self.exponent
 
 

@@ -65,37 +65,16 @@ class SampleLandscape:
     asymmetry: float = 0.0  # size of the odd moments of the tasks, which push on the vector blocks; 0 where these stay
 
     def loss(self, A: Matrix) -> float:
-        r"""$L(A)$, a mean over outputs that all carry the same $A$.
-
-        Args:
-            A: Effective matrix of one output.
-
-        Returns:
-            The loss.
-        """
+        r"""$L(A)$, a mean over outputs that all carry the same $A$."""
         return float(self.base - 2 * np.sum(A * self.cross) + np.sum(A * self.curve(A)))
 
     def force(self, A: Matrix) -> Matrix:
-        r"""$G = -\tfrac12 \partial L/\partial A$.
-
-        Args:
-            A: Effective matrix of one output.
-
-        Returns:
-            Minus half the gradient of the loss.
-        """
+        r"""$G = -\tfrac12 \partial L/\partial A$."""
         return self.cross - self.curve(A)
 
     @no_type_check
     def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
-        r"""$\mathcal Q A$, the part of the gradient that is linear in $A$.
-
-        Args:
-            A: Effective matrix of one output, or a stack of such matrices.
-
-        Returns:
-            The product, as a matrix or a stack of matrices.
-        """
+        r"""$\mathcal Q A$, the part of the gradient that is linear in $A$."""
         D = A.shape[-1]
         if self.quadratic.ndim > 4:  # runs side by side, each with a sample of its own
             quadratic = self.quadratic.reshape(len(A), D * D, D * D)
@@ -107,12 +86,6 @@ class SampleLandscape:
 
         With $t$ the entries of a matrix along a key or a query of these heads and $o$ the others,
         $\mathcal Q' = \mathcal Q_{oo} - \mathcal Q_{ot}\mathcal Q_{tt}^{-1}\mathcal Q_{to}$.
-
-        Args:
-            A: Effective matrix of one output, at rest.
-
-        Returns:
-            The smaller landscape, and orthonormal vectors along which it is seen.
         """
         keys, queries, left, right = spans(A)
         rows, columns = np.hstack([keys, left]), np.hstack([queries, right])
@@ -128,34 +101,12 @@ class SampleLandscape:
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
-    r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more).
-
-    Args:
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        The effective matrix.
-    """
+    r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more)."""
     return np.einsum("h,hrd,hre->de", v, K, Q)
 
 
 def vector_field(L: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
-    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last.
-
-    Args:
-        L: The loss, of the population or of a sample.
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        The time derivatives of `v`, `K` and `Q`.
-
-    Raises:
-        BadInput: If the shapes do not agree or a weight is not finite.
-    """
+    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last."""
     check_shapes(v, K, Q)
     scale = np.sqrt(L.outputs)
     G = scale * L.force(effective_matrix(v, K, Q) / scale)
@@ -227,15 +178,7 @@ def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
 
 
 def head_value(d: Directions, learned: Mask) -> float:
-    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`].
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions the head holds.
-
-    Returns:
-        The value weight.
-    """
+    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
     return float(d.strength[np.asarray(learned, dtype=bool)].sum() ** (1 / 3))
 
 
@@ -243,18 +186,6 @@ def ansatz_weights(d: Directions, learned: Mask, heads: int, rank: int = 1) -> t
     r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ per direction (Eq. 20) [`ansatz`].
 
     Heads are filled in the order of learning, `rank` directions each; the others are zero.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-        heads: Number of heads.
-        rank: Rank of every head.
-
-    Returns:
-        Value weights, keys and queries.
-
-    Raises:
-        BadInput: If the heads cannot hold the learned directions.
     """
     chosen = [j for j in d.order if learned[j]]
     if len(chosen) > heads * rank:
@@ -283,44 +214,16 @@ class Conditions(NamedTuple):
     silent: Values  # tr(K G Q') of a silent head, relative to |K||G||Q|
 
     def hold(self, tolerance: float = 1e-8) -> bool:
-        """Whether C1, C2 and the condition that silent heads really need hold.
-
-        Args:
-            tolerance: Largest deviation that counts as zero.
-
-        Returns:
-            True if they hold.
-        """
+        """Whether C1, C2 and the condition that silent heads really need hold."""
         return bool(max(self.matrix, self.span.max(), self.silent.max()) <= tolerance)
 
     def hold_as_published(self, tolerance: float = 1e-8) -> bool:
-        """Whether C1, C2 and C3 hold, as the paper states them.
-
-        Args:
-            tolerance: Largest deviation that counts as zero.
-
-        Returns:
-            True if they hold.
-        """
+        """Whether C1, C2 and C3 hold, as the paper states them."""
         return bool(max(self.matrix, self.span.max(), self.silent_span.max()) <= tolerance)
 
 
 def conditions(d: Directions, learned: Mask, v: Values, K: Keys, Q: Keys) -> Conditions:
-    """The paper's conditions for weights to be the fixed point of a set of directions [`conditions`].
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        The deviation from every condition.
-
-    Raises:
-        BadInput: If the shapes do not agree or a weight is not finite.
-    """
+    """The paper's conditions for weights to be the fixed point of a set of directions [`conditions`]."""
     check_shapes(v, K, Q)
     learned = np.asarray(learned, dtype=bool)
     target = (d.left * (d.strength * learned)) @ d.right.T
@@ -431,17 +334,6 @@ def silent_escape_rate(d: Directions, learned: Mask, key: Float[np.ndarray, " D"
 
     The value weight and the query along $G'k$ drive each other; with key and query exchanged it is $|Gq|$.
     Small heads therefore give the visited saddles a curvature only of the order of the weights.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-        key: Key of the silent head.
-
-    Returns:
-        The rate, in units of 1/tau.
-
-    Raises:
-        BadInput: If the covariances do not commute.
     """
     check_commuting(d, "the escape of a silent head")
     return float(np.linalg.norm(np.where(learned, 0.0, d.drive) * (d.left.T @ key)))
@@ -517,15 +409,7 @@ def half_step(
 
 
 def sample_modes(L: Landscape | SampleLandscape, count: int) -> list[tuple[float, float]]:
-    """Drive and curvature of the first drops: those of the strongest force on the plateau before each.
-
-    Args:
-        L: The landscape, of the population or of a sample.
-        count: The number of drops.
-
-    Returns:
-        A drive and a curvature per drop, in the paper's units.
-    """
+    """Drive and curvature of the first drops: those of the strongest force on the plateau before each."""
     found = []
     for m in range(count):
         left, drive, right = np.linalg.svd(L.force(rank_optimum(L, m)))

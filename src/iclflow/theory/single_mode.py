@@ -32,16 +32,7 @@ Times = Float[np.ndarray, "*times"] | float
 
 
 def scalar_flow(v: Times, g: float, m: float) -> Times:
-    r"""$\tau\dot v = g v^2 - m v^5$ [`scalar-flow`].
-
-    Args:
-        v: Value weight.
-        g: Drive.
-        m: Curvature.
-
-    Returns:
-        The time derivative of `v`.
-    """
+    r"""$\tau\dot v = g v^2 - m v^5$ [`scalar-flow`]."""
     return g * v**2 - m * v**5
 
 
@@ -49,12 +40,6 @@ def fallen(fraction: Times) -> Times:
     r"""Share $2X - X^2$ of its loss that a direction at the fraction $X$ of its strength saves [`drop`].
 
     For a head on its own $X = x^3$, $x = v/\alpha^{1/3}$.
-
-    Args:
-        fraction: Fraction X of the strength.
-
-    Returns:
-        The share of the loss.
     """
     return fraction * (2 - fraction)
 
@@ -64,12 +49,6 @@ def clock(x: Times) -> Times:
 
     $$F(x) = -\frac1x - \tfrac13\ln|1-x| + \tfrac16\ln(1+x+x^2) - \tfrac1{\sqrt3}\arctan\frac{2x+1}{\sqrt3}
       + \frac{\pi}{6\sqrt3} = -\frac1x + \frac{x^2}2 + O(x^5)$$
-
-    Args:
-        x: Value weight relative to its final value.
-
-    Returns:
-        The scaled time.
     """
     x = np.asarray(x, dtype=float)
     return clock_from(x, np.log(np.abs(1 - x**3)))
@@ -82,20 +61,7 @@ def clock_from(x: Times, log_rest: Times) -> Times:
 
 
 def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
-    r"""$t/\tau$ that the scalar equation takes from `v0` to `v`, both in $(0, c)$ [`implicit-solution`].
-
-    Args:
-        v: Value weight to reach.
-        v0: Value weight at time 0.
-        g: Drive.
-        m: Curvature.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `v` or `v0` is not between 0 and its final value.
-    """
+    r"""$t/\tau$ that the scalar equation takes from `v0` to `v`, both in $(0, c)$ [`implicit-solution`]."""
     c = (g / m) ** (1 / 3)
     for name, value in (("v0", v0), ("v", v)):
         if np.any(np.asarray(value) <= 0) or np.any(np.asarray(value) >= c):
@@ -104,20 +70,7 @@ def time_to_reach(v: Times, v0: float, g: float, m: float) -> Times:
 
 
 def value_at(time: Times, v0: float, g: float, m: float) -> Times:
-    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$, the inverse of `time_to_reach` [`implicit-solution`].
-
-    Args:
-        time: Times t/tau.
-        v0: Value weight at time 0.
-        g: Drive.
-        m: Curvature.
-
-    Returns:
-        The value weight at every time.
-
-    Raises:
-        BadInput: If `v0` is not between 0 and its final value.
-    """
+    r"""$v(t)$ of the scalar equation from $0 < v_0 < c$, the inverse of `time_to_reach` [`implicit-solution`]."""
     growth = Growth(g, m)
     start = time_to_reach(v0, v0, g, m) + clock(v0 / growth.final_value) / (g * growth.final_value)
     return growth.value(np.asarray(time, dtype=float) + start)
@@ -187,12 +140,6 @@ class Growth:
         start,
 
         $$\frac{t}{\tau} = \frac1{2g}\Big[\frac{a^3 + 2b^3}{b^4}F(p/b) - \frac3a F(p/a)\Big].$$
-
-        Args:
-            u: Logits of the fraction learned.
-
-        Returns:
-            The ages t/tau.
         """
         g, a, b, alpha = self.drive, self.first_value, self.final_value, self.strength
         log_rest = log_expit(-np.asarray(u, dtype=float))  # ln(1 - X), exact however close X is to 1
@@ -213,14 +160,7 @@ class Growth:
         return (self.held + 2 * w / 3) / (2 * self.drive * (self.held + w) ** (4 / 3))
 
     def eta(self, u: Times) -> Times:
-        r"""$\eta = \int v\,dt/\tau$, zero at age 0 of growth without saturation: logarithms only [`stretch`].
-
-        Args:
-            u: Logits of the fraction learned.
-
-        Returns:
-            The integrals.
-        """
+        r"""$\eta = \int v\,dt/\tau$, zero at age 0 of growth without saturation: logarithms only [`stretch`]."""
         grown, rest = log_expit(u), log_expit(-np.asarray(u, dtype=float))
         if self.held == 0:
             return (grown - rest) / (3 * self.drive)
@@ -230,14 +170,7 @@ class Growth:
         return (grown - bend) / (2 * self.drive)
 
     def logit_at(self, age: Times) -> Times:
-        """The inverse of `age_at`, to machine precision.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The logits.
-        """
+        """The inverse of `age_at`, to machine precision."""
         age = np.asarray(age, dtype=float)
         u = self.left_guess(age)
         for _ in range(NEWTON_STEPS):
@@ -258,25 +191,11 @@ class Growth:
         return np.where(age * self.drive * self.final_value < -1.6, early, np.maximum(late, logit(1.6**-3.0)))
 
     def fraction(self, age: Times) -> Times:
-        r"""$X = w/\alpha$ at an age.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The fractions.
-        """
+        r"""$X = w/\alpha$ at an age."""
         return expit(self.logit_at(age))
 
     def value(self, age: Times) -> Times:
-        """$v = (S + w)^{1/3}$ at an age.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The value weights.
-        """
+        """$v = (S + w)^{1/3}$ at an age."""
         if self.held == 0:
             return self.final_value * np.exp(log_expit(self.logit_at(age)) / 3)
         return (self.held + self.strength * self.fraction(age)) ** (1 / 3)
@@ -287,25 +206,11 @@ class Growth:
         return float(self.age_at(logit(MIDPOINT)))
 
     def fallen_at(self, age: Times) -> Times:
-        """Share of this direction's loss that is gone at an age [`drop`].
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The shares.
-        """
+        """Share of this direction's loss that is gone at an age [`drop`]."""
         return fallen(self.fraction(age))
 
     def gained(self, age: Times) -> Times:
-        """What the direction adds to the cube of the head's value weight.
-
-        Args:
-            age: Ages t/tau.
-
-        Returns:
-            The increase of the cube.
-        """
+        """What the direction adds to the cube of the head's value weight."""
         return self.value(age) ** 3 - self.held
 
 

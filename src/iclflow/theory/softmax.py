@@ -23,33 +23,13 @@ __all__ = ["drive", "forcing_scale", "growth_rates", "infinite_context", "mean_r
 
 
 def drive(task: Task) -> Float[np.ndarray, "D D"]:
-    r"""$G_s$: the force on small key-query matrices [`softmax-early`].
-
-    Args:
-        task: The task.
-
-    Returns:
-        The force.
-
-    Raises:
-        BadInput: If `icl_fraction` < 1 or `prefix_loss` is on.
-    """
+    r"""$G_s$: the force on small key-query matrices [`softmax-early`]."""
     token, omega = checked_covariances(task)
     return (task.context / (task.context + 1)) ** 2 * token @ omega @ token
 
 
 def mean_readout(task: Task) -> float:
-    r"""$r = E\bar y^2$, $\bar y = \sum_n y_n/(N+1)$: the drag of reading out the mean [`softmax-early`].
-
-    Args:
-        task: The task.
-
-    Returns:
-        The drag r.
-
-    Raises:
-        BadInput: If `icl_fraction` < 1 or `prefix_loss` is on.
-    """
+    r"""$r = E\bar y^2$, $\bar y = \sum_n y_n/(N+1)$: the drag of reading out the mean [`softmax-early`]."""
     token, omega = checked_covariances(task)
     return task.context * (float(np.trace(token @ omega)) + task.label_noise) / (task.context + 1) ** 2
 
@@ -60,16 +40,6 @@ def growth_rates(task: Task, heads: int) -> tuple[float, float]:
     $$\|G_s\|_F,\qquad \tfrac12\Big(-Hr + \sqrt{H^2r^2 + 4\|G_s\|_F^2}\Big)$$
 
     A single head has only the second.
-
-    Args:
-        task: The task.
-        heads: Number of heads.
-
-    Returns:
-        The two rates, in units of 1/tau.
-
-    Raises:
-        BadInput: If `heads` < 1, `icl_fraction` < 1 or `prefix_loss` is on.
     """
     if heads < 1:
         raise BadInput(f"heads: {heads} must be at least 1")
@@ -86,16 +56,6 @@ def forcing_scale(task: Task, samples: int) -> float:
 
     Weights much smaller than $f/r$ are driven by it, all heads alike, so the first drop no longer comes later
     when the initial weights shrink further.
-
-    Args:
-        task: The task.
-        samples: Number P of sequences.
-
-    Returns:
-        The standard deviation.
-
-    Raises:
-        BadInput: If `samples` < 1, `icl_fraction` < 1 or `prefix_loss` is on.
     """
     if samples < 1:
         raise BadInput(f"samples: {samples} must be at least 1")
@@ -114,15 +74,6 @@ def infinite_context(task: Task) -> Landscape:
     It has $C_1 = B = \Lambda\Omega\Lambda$. Exponential tilting of Gaussian tokens makes $\sum_b
     \text{softmax}_b(x_b'Ux_q)\, x_b \to \Lambda U x_q$ exact for every $U$ [`softmax-infinite`]; at finite
     $N$ corrections are of the order $\sqrt{e^{\text{var(logit)}}/N}$.
-
-    Args:
-        task: The task.
-
-    Returns:
-        The quadratic form of the loss.
-
-    Raises:
-        BadInput: If `icl_fraction` < 1 or `prefix_loss` is on.
     """
     token, omega = checked_covariances(task)
     cross = token @ omega @ token

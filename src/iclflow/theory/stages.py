@@ -134,17 +134,7 @@ Stage = DirectionStage | ResidualStage
 
 
 def opening(source: Source) -> tuple[Stage, float]:
-    """The first plateau, at zero, and its loss.
-
-    Args:
-        source: A task, or its directions or landscape, or the landscape of a sample.
-
-    Returns:
-        The first plateau and its loss.
-
-    Raises:
-        BadInput: If `source` holds directions of covariances that do not commute.
-    """
+    """The first plateau, at zero, and its loss."""
     if isinstance(source, Task):
         source = d if (d := directions(source)).commuting else landscape(source)
     if not isinstance(source, Directions):

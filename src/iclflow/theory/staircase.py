@@ -94,14 +94,7 @@ class Staircase:
         return np.diff(self.drop_times, prepend=0.0)
 
     def loss(self, time: Times) -> Times:
-        r"""$L(t)$ [`staircase`].
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            The loss at every time.
-        """
+        r"""$L(t)$ [`staircase`]."""
         time = np.asarray(time, dtype=float)
         loss = np.full(time.shape, self.base)
         for event in self.events:
@@ -109,27 +102,12 @@ class Staircase:
         return loss
 
     def values(self, time: Times) -> Float[np.ndarray, "T H"]:
-        """The value weight of every head, with its sign.
-
-        Args:
-            time: Times t/tau.
-
-        Returns:
-            One row per time, one column per head.
-        """
+        """The value weight of every head, with its sign."""
         time = np.asarray(time, dtype=float)
         return np.stack([self.value(h, time) for h in range(len(self.paths))], axis=1)
 
     def value(self, head: int, time: Times) -> Times:
-        """The value weight of one head, with its sign.
-
-        Args:
-            head: Index of the head.
-            time: Times t/tau.
-
-        Returns:
-            The value weight at every time.
-        """
+        """The value weight of one head, with its sign."""
         values, pieces = np.zeros(time.shape), self.paths[head]
         ends = [start for start, _ in pieces[1:]] + [np.inf]
         own = [event for event in self.events if event.head == head]
@@ -248,19 +226,6 @@ def staircase(
     `source` is a task or its `Directions`, `Landscape` or `SampleLandscape`. With $O$ outputs `v` is
     $\operatorname{tr}V_i/\sqrt O$. Heads of total rank $HR < D$ learn only $HR$ directions. The prediction
     sharpens as the initial weights shrink; it is poor where two heads or two directions nearly tie.
-
-    Args:
-        source: A task, or its directions or landscape, or the landscape of a sample.
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-        decay: Weight decay per t/tau: free heads follow [`decay-time`], unused ranks of grown ones [`decay-rank`].
-
-    Returns:
-        The predicted training; with decay its drops come at these times, and its losses are those without.
-
-    Raises:
-        BadInput: If the weights do not fit each other or the task, or theory does not cover the task.
     """
     v, K, Q = (np.asarray(x, dtype=float) for x in (v, K, Q))
     check_shapes(v, K, Q)

@@ -40,17 +40,7 @@ class White(NamedTuple):
 
 
 def white_landscape(task: Task) -> White:
-    """The numbers that describe the training on a white task.
-
-    Args:
-        task: The task.
-
-    Returns:
-        Drive, curvature, unit of the gain and landscape.
-
-    Raises:
-        BadInput: If the task is not white.
-    """
+    """The numbers that describe the training on a white task."""
     L = landscape(task)
     for field, matrix in (("spectrum", L.query), ("task_spectrum", L.cross)):
         if not is_white(matrix):
@@ -73,18 +63,6 @@ def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -
 
     `alpha` and `beta` come from `theory.merged.alignment`. With `alpha = 0` the weights decay to the zero
     function.
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-        beta: Decaying part of the initial weights.
-        time: Times t/tau.
-
-    Returns:
-        The gain at every time.
-
-    Raises:
-        BadInput: If the task is not white, or `alpha` or `beta` is negative.
     """
     s, m, width, _ = white_landscape(task)
     if alpha < 0 or beta < 0:
@@ -102,18 +80,7 @@ def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -
 
 
 def loss(task: Task, gain: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-    r"""The loss of $A = \sigma I$: $L_0 - 2\sigma \operatorname{tr} C_1 + \sigma^2 D m$ [`white-loss`].
-
-    Args:
-        task: The task.
-        gain: Gains sigma.
-
-    Returns:
-        The loss for every gain.
-
-    Raises:
-        BadInput: If the task is not white.
-    """
+    r"""The loss of $A = \sigma I$: $L_0 - 2\sigma \operatorname{tr} C_1 + \sigma^2 D m$ [`white-loss`]."""
     white = white_landscape(task)
     return white.scene.base - 2 * gain * np.trace(white.scene.cross) + gain**2 * task.dim * white.curvature
 
@@ -123,17 +90,6 @@ def balanced_gain(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Fl
 
     $$\sigma(t) = \frac{e^{\gamma t}}{(e^{\gamma t} - 1)/\sigma_\infty + \sqrt{OD}/\alpha},\qquad
       \gamma = 2s/\tau$$
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-        time: Times t/tau.
-
-    Returns:
-        The gain at every time.
-
-    Raises:
-        BadInput: If the task is not white, or `alpha` is not positive.
     """
     white = white_landscape(task)
     if not alpha > 0:
@@ -149,15 +105,6 @@ def paper_gain(dim: int, context: int, initial: float, time: Float[np.ndarray, "
 
     Read $w_{init}^2$ as $\alpha$. A `white` spectrum has trace 1, so $\Lambda = I/D$: use `balanced_gain` for
     it.
-
-    Args:
-        dim: Token dimension.
-        context: Context length.
-        initial: Size of the initial weights, the square root of alpha.
-        time: Times t/tau.
-
-    Returns:
-        The gain at every time.
     """
     fading = np.exp(-2 * np.sqrt(dim) * np.asarray(time, dtype=float))
     return 1 / ((1 + (1 + dim) / context) * (1 - fading) + np.sqrt(dim) / initial**2 * fading)
@@ -171,18 +118,6 @@ def single_head_gain(task: Task, value: float, trace: float, time: Float[np.ndar
 
     $$\tau\dot x = s - 2\kappa x - s x^2,\qquad x_\pm = \frac{-\kappa\pm\sqrt{s^2+\kappa^2}}{s},\qquad
       \sigma = \frac{K x}{\sqrt{OD}\,(1 - x^2)} .$$
-
-    Args:
-        task: The task.
-        value: Initial value weight.
-        trace: Initial trace of U, divided by the square root of D.
-        time: Times t/tau.
-
-    Returns:
-        The gain at every time.
-
-    Raises:
-        BadInput: If the task is not white.
     """
     s, m, width, _ = white_landscape(task)
     K = abs(value**2 - trace**2)
@@ -203,17 +138,6 @@ def half_time(task: Task, alpha: float, fraction: float = 0.5) -> float:
 
     At half the gain three quarters of the loss are gone; half of the loss is gone at `fraction = 1 -
     2**-0.5`.
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-        fraction: Fraction of the final gain.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If the task is not white, or `alpha` or `fraction` is out of range.
     """
     white = white_landscape(task)
     if not 0 < fraction < 1:

@@ -233,7 +233,7 @@ def predict(L: Landscape, v: Values, U: Matrices, time: Times) -> Course:
 
 
 def modes(L: Quadratic, decay: float = 0.0) -> Modes:
-    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of a sample's form [`merged-sample`]."""
+    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of the form [`merged-sample`]."""
     if isinstance(L, Landscape):
         return basis(L).modes._replace(decay=decay)
     units = np.eye(L.cross.size)

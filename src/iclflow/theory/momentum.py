@@ -101,7 +101,7 @@ class SteppedDrop(NamedTuple):
 def merged_steps(
     L: Quadratic, alpha: float, lowest: float, step: float, beta: float = 0.0, shrink: float = 0.0
 ) -> SteppedDrop:
-    r"""The drop of merged attention by steps of finite size, from the growing part of its weights [`momentum-merged`]."""
+    r"""The drop of merged attention by finite steps, from the growing part of its weights [`momentum-merged`]."""
     checked_step(step, beta)
     root, size = np.sqrt(L.outputs), float(np.linalg.norm(L.cross))
     rate, pace = merged_growth(step * root * size, beta, shrink), step / (1 - beta)

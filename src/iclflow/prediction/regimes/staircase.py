@@ -117,7 +117,8 @@ def plain_race(problem: Problem) -> list[Forecast]:
     delay = 0.0 if problem.pace is None else problem.pace.delay
     race = lambda *pair: forecast(problem.source, [problem.parts] * 2, pair, problem.decay, problem.lag_step, delay)
     fine, coarse = race(FINE, COARSE)
-    if fine is None or coarse is None or (widths(fine, coarse) > WIDE).any():
+    sure = fine is not None and coarse is not None and not fine.turning and (widths(fine, coarse) <= WIDE).all()
+    if not sure and not (fine is not None and fine.together):
         fine, coarse = race(*TOGETHER)
     if fine is None or coarse is None:
         raise Unfinished

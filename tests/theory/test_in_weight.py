@@ -207,15 +207,6 @@ def test_gradient_of_the_five_numbers_is_the_one_that_is_followed():
     np.testing.assert_allclose(velocity, -slope / 2 / np.array([1, 1, 3, 1, 1]), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("fraction", [0.2, 0.6, 1.0])
-def test_long_contexts_reach_the_closed_loss(fraction):
-    """[`iwl-infinite`] Six coefficients at N = 1e7 and random scalars, within 1e-5."""
-    task = PUBLIC.replace(context=10**7, icl_fraction=fraction)
-    scalars = np.random.default_rng(0).standard_normal((6, 5))
-    closed = in_weight.infinite_context_loss(4, 0.25, fraction, scalars)
-    np.testing.assert_allclose(in_weight.form(task).loss(in_weight.coefficients(scalars)), closed, rtol=1e-5)
-
-
 LEVELS = list(
     zip(
         FRACTIONS,

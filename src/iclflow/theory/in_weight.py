@@ -17,7 +17,7 @@ $w_0$. The two test laws are $p = 1$ (`in_context`) and $p = 0$ (`in_weight`), w
 $N(0,1)$ and carry no information. There is one output.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -26,9 +26,10 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
-from iclflow.theory.collinear import checked_alpha
+from iclflow.theory.collinear import Modes
 from iclflow.theory.landscape import length_factors, lengths
 from iclflow.theory.merged import checked_time
+from iclflow.theory.solve import solve
 from iclflow.theory.white import is_white
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
     "in_context_loss_of_in_weight_solution",
     "in_weight_loss_of_in_context_solution",
     "in_weight_plateau",
-    "infinite_context_loss",
     "late_drop_time",
     "resting_point",
     "white_invariant_matrix",
@@ -243,30 +243,6 @@ def coefficients(scalars: Float[np.ndarray, "*T 5"]) -> Float[np.ndarray, "*T 6"
     return np.stack([s * h, v * h + s * r, v * r, s * f, v * f, 0 * s], axis=-1)
 
 
-def pull_matrix(residual: Float[np.ndarray, " 6"], D: int) -> Float[np.ndarray, "2 3"]:
-    """A gradient of the six coefficients as the matrix that acts between value row and key-query block."""
-    g00, g0y, gyy, g0j, gyj = residual[:5]
-    root = np.sqrt(D - 1)
-    return np.array([[g0j / root, g00, g0y], [gyj / root, g0y, gyy]])
-
-
-def infinite_context_loss(
-    dim: int, variance: float, icl_fraction: float, scalars: Float[np.ndarray, "*T 5"]
-) -> Float[np.ndarray, "*T"] | float:
-    r"""The training loss for $N\to\infty$, $\Lambda = cI$, $\Omega = I$, $0 < p \le 1$ [`iwl-infinite`].
-
-    $$L = c\big\{p\big[(D-1)(1-cvf)^2 + (1-c(vh+sr))^2 + c^2(v^2r^2D(D+2) + 2vrshD + s^2h^2)\big]
-      + (1-p)\big(\sqrt D - c[(vh+sr)\sqrt D + vrD + sh]\big)^2\big\}$$
-    """
-    s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
-    c, p, D = variance, icl_fraction, dim
-    mixed = v * h + s * r
-    own = (D - 1) * (1 - c * v * f) ** 2 + (1 - c * mixed) ** 2
-    own = own + c**2 * ((v * r) ** 2 * D * (D + 2) + 2 * v * r * s * h * D + (s * h) ** 2)
-    shared = (np.sqrt(D) - c * (mixed * np.sqrt(D) + v * r * D + s * h)) ** 2
-    return c * (p * own + (1 - p) * shared)
-
-
 def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[np.ndarray, "H E D"]) -> float:
     r"""$\alpha = \sum_i \tfrac14 (\ell\cdot V_i + \langle\rho, KQ_i\rangle)^2$ [`iwl-alpha`].
 
@@ -294,60 +270,36 @@ class Course(NamedTuple):
     scalars: Float[np.ndarray, "T 5"]
 
 
-def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
-    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
-    time = checked_time(time)
-    path = integrate(task, form(task), alpha, max(float(time[-1]), 1e-9), t_eval=time)
-    scalars = unpacked(path.y.T, task.dim)
-    theta = coefficients(scalars)
-    train, own, shared = (np.asarray(form(task, law).loss(theta)) for law in LAWS)
-    return Course(time, train, own, shared, scalars)
+def modes(task: Task) -> Modes:
+    r"""The training loss of products of the value row $(s, v)$ and the block $(\sqrt{D-1}f, h, r)$, of rank one."""
+    training = form(task)
+    pairs = five_numbers(np.repeat(np.eye(2), 3, axis=0), np.tile(np.eye(3), (2, 1)), task.dim)
+    reads = coefficients(pairs)  # one row for every entry of the product
+    return Modes(training.power, 1, (reads @ training.b).reshape(2, 3), reads @ training.C @ reads.T)
 
 
-def integrate(task: Task, training: Form, alpha: float, end: float, **options: Any) -> "scipy.optimize.OptimizeResult":
-    """The flow as ln of the common norm and two unit vectors, which are constant on the first plateau."""
-    D = task.dim
-    left, _, right = np.linalg.svd(pull_matrix(training.b, D))
-
-    def field(_, state):
-        n, k = state[1:3], state[3:]
-        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
-        theta = np.exp(min(2 * state[0], 100.0)) * coefficients(from_units(n, k, D))
-        M = pull_matrix(training.b - training.C @ theta, D)
-        on_value, on_block = M @ k, n @ M
-        growth = n @ on_value
-        return np.concatenate([[growth], on_value - n * growth, on_block - k * growth])
-
-    start = np.concatenate([[np.log(checked_alpha(alpha)) / 2], left[:, 0], right[0]])
-    path = scipy.integrate.solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
-    if path.status < 0:
-        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
-    return path
-
-
-def from_units(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
+def five_numbers(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
     """(s, v, f, h, r) from the value row and the key-query block in orthonormal coordinates."""
     return np.concatenate([n, k[..., :1] / np.sqrt(D - 1), k[..., 1:]], axis=-1)
 
 
-def unpacked(states: Float[np.ndarray, "T 6"], D: int) -> Float[np.ndarray, "T 5"]:
-    return np.exp(states[:, :1]) * from_units(states[:, 1:3], states[:, 3:], D)
+def unpacked(states: Float[np.ndarray, "*T 6"], D: int) -> Float[np.ndarray, "*T 5"]:
+    """(s, v, f, h, r) of states of `modes`."""
+    return np.exp(states[..., :1]) * five_numbers(states[..., 1:3], states[..., 3:], D)
+
+
+def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
+    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
+    time, m = checked_time(time), modes(task)
+    path = solve(m, m.start(alpha), max(float(time[-1]), 1e-9))
+    scalars = unpacked(path.at(time), task.dim)
+    train, own, shared = (np.asarray(form(task, law).loss(coefficients(scalars))) for law in LAWS)
+    return Course(time, train, own, shared, scalars)
 
 
 def half_time(task: Task, alpha: float) -> float:
     """The time at which half of the first drop, down to the resting point, is done [`iwl-five`]."""
-    training, D = form(task), task.dim
-    middle = (training.power + resting_point(task).train) / 2
-
-    def above(_, state):
-        return training.loss(coefficients(unpacked(state[None], D))[0]) - middle
-
-    above.terminal = True  # type: ignore[attr-defined]
-    horizon = 1e4 * (abs(np.log(alpha)) + 1) / escape(task).rates[0] if alpha > 0 else 1.0
-    path = integrate(task, training, alpha, horizon, events=above)
-    if not len(path.t_events[0]) or path.t_events[0][0] == 0:
-        raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
-    return float(path.t_events[0][0])
+    return modes(task).half_time(alpha, resting_point(task).train)
 
 
 class RestingPoint(NamedTuple):
@@ -362,31 +314,20 @@ class RestingPoint(NamedTuple):
 
 
 def resting_point(task: Task) -> RestingPoint:
-    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`]."""
-    training, D = form(task), task.dim
-    late = integrate(task, training, 1e-8, 1e5 / escape(task).rates[0]).y[:, -1]
+    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`].
 
-    def balance(x):
-        n, k = x[:2], x[2:]
-        M = pull_matrix(training.b - training.C @ coefficients(from_units(n, k, D)), D)
-        return np.concatenate([M @ k, n @ M, [n @ n - k @ k]])
-
-    solution = scipy.optimize.least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
-    scalars = from_units(solution[:2], solution[2:], D)
+    It is left by the weights that grow fastest there, which are among those of `modes` or orthogonal to w_0.
+    """
+    m, training = modes(task), form(task)
+    state = solve(m, m.start(1e-8), 1e5 / escape(task).rates[0]).states[-1]
+    scalars = unpacked(state, task.dim)
     theta = coefficients(scalars)
     train, own, shared = (float(form(task, law).loss(theta)) for law in LAWS)
-    late_rate, pre_rate = late_rates(training, theta, D)
+    left, rates, right = np.linalg.svd(m.drive - m.curve(m.split(state)[2]))
+    late, early = float(rates[0]), float(abs(left[:, 0] @ m.drive @ right[0]))
+    across = [float(np.linalg.norm(g[3:])) / (task.dim - 1) for g in (training.b - training.C @ theta, training.b)]
+    late_rate, pre_rate = (late, early) if late > across[0] else across
     return RestingPoint(scalars, train, own, shared, late_rate, pre_rate)
-
-
-def late_rates(training: Form, theta: Float[np.ndarray, " 6"], D: int) -> tuple[float, float]:
-    """Growth rates, after and before the first drop, of the weights that grow fastest after it."""
-    residual = training.b - training.C @ theta
-    perpendicular = [np.linalg.norm(g[3:]) / (D - 1) for g in (residual, training.b)]
-    left, rates, right = np.linalg.svd(pull_matrix(residual, D))
-    if perpendicular[0] >= rates[0]:
-        return float(perpendicular[0]), float(perpendicular[1])
-    return float(rates[0]), float(abs(left[:, 0] @ pull_matrix(training.b, D) @ right[0]))
 
 
 def late_drop_time(task: Task, alpha: float) -> float:

@@ -20,7 +20,8 @@ import scipy
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.merged import Quadratic
+from iclflow.theory.collinear import flow
+from iclflow.theory.merged import Quadratic, modes
 from iclflow.theory.single_mode import time_to_reach
 
 __all__ = ["SteppedDrop", "first_weight", "merged_growth", "merged_steps", "mode_lag", "mode_steps"]
@@ -103,24 +104,18 @@ def merged_steps(
 ) -> SteppedDrop:
     r"""The drop of merged attention by finite steps, from the growing part of its weights [`momentum-merged`]."""
     checked_step(step, beta)
-    root, size = np.sqrt(L.outputs), float(np.linalg.norm(L.cross))
-    rate, pace = merged_growth(step * root * size, beta, shrink), step / (1 - beta)
-    growing = np.log(max(np.sqrt(alpha), 1e-300))
-    count = (5 - growing) / rate + 30 / (1 - beta) if rate > 0 else np.inf
+    m, pace = modes(L), step / (1 - beta)
+    rate = merged_growth(step * float(np.linalg.norm(m.drive)), beta, shrink)
+    count = (5 - np.log(max(np.sqrt(alpha), 1e-300))) / rate + 30 / (1 - beta) if rate > 0 else np.inf
     if not count < MOST_STEPS or lowest >= L.base:
         return SteppedDrop(np.zeros(0), np.zeros(0), np.inf)
-    v, U = np.sqrt(alpha), np.sqrt(alpha) * L.cross / size
-    dv, dU = 0.0, np.zeros_like(U)
-    A = v * U / root
-    curve = L.curve(A)  # serves the loss, and the force of the next step
-    losses = [L.base - 2 * float((A * L.cross).sum()) + float((A * curve).sum())]
+    weights = [np.sqrt(alpha) * part for part in (np.ones(1), m.drive / np.linalg.norm(m.drive))]
+    moved, losses = [np.zeros_like(part) for part in weights], [float(m.product_loss(np.outer(*weights)))]
     while len(losses) < MOST_STEPS:
-        G = root * (L.cross - curve)
-        dv, dU = beta * dv + step * float((U * G).sum()), beta * dU + step * v * G
-        v, U = (1 - shrink) * v + dv, (1 - shrink) * U + dU
-        A = v * U / root
-        curve = L.curve(A)
-        losses.append(L.base - 2 * float((A * L.cross).sum()) + float((A * curve).sum()))
+        pushes = flow(*weights, m.drive - m.curve(np.outer(*weights)))
+        moved = [beta * last + step * push for last, push in zip(moved, pushes, strict=True)]
+        weights = [(1 - shrink) * part + new for part, new in zip(weights, moved, strict=True)]
+        losses.append(float(m.product_loss(np.outer(*weights))))
         if not losses[-1] < DIVERGED * L.base:
             return SteppedDrop(np.zeros(0), np.zeros(0), np.inf, diverged=True)
         if abs(losses[-1] - lowest) < 1e-6 * (L.base - lowest) and len(losses) > count / 2:

@@ -1,7 +1,7 @@
 r"""Separate key and query of rank $R$: the reduced flow, what it conserves, and where it stops.
 
 With $A = \sum_i v_i K_i'Q_i$ ($K_i, Q_i \in R^{R\times D}$) and the force $G = C_1 - BA\Lambda$ the flow is
-(Eq. 14 for $R = 1$) [`separate-flow`]
+(Eq. 14 for $R = 1$; `theory.equations` follows it) [`separate-flow`]
 
 $$\tau\dot v_i = \mathrm{tr} K_i G Q_i',\quad \tau\dot K_i = v_i Q_i G',\quad \tau\dot Q_i = v_i K_i G.$$
 
@@ -38,7 +38,6 @@ __all__ = [
     "rank_optimum",
     "sample_modes",
     "silent_escape_rate",
-    "vector_field",
 ]
 
 MOST_DIRECTIONS = 20  # at most 2^20 fixed points are listed
@@ -103,15 +102,6 @@ class SampleLandscape:
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
     r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more)."""
     return np.einsum("h,hrd,hre->de", v, K, Q)
-
-
-def vector_field(L: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
-    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last."""
-    check_shapes(v, K, Q)
-    scale = np.sqrt(L.outputs)
-    G = scale * L.force(effective_matrix(v, K, Q) / scale)
-    felt = np.einsum("de,hre->hrd", G, Q)
-    return np.sum(K * felt, axis=(1, 2)), v[:, None, None] * felt, v[:, None, None] * (K @ G)
 
 
 def check_shapes(v: np.ndarray, K: np.ndarray, Q: np.ndarray) -> None:

@@ -5,9 +5,10 @@ import pytest
 
 import iclflow as icl
 from iclflow.prediction.edges import edge_warning, stable_rates
-from iclflow.theory import directions, edge, landscape, merged, separate
+from iclflow.theory import directions, landscape, merged, separate
 from iclflow.theory.collinear import flow
 from iclflow.theory.equations import Layout
+from iclflow.theory.laws import edge
 
 TASK = icl.Task(dim=3, context=2000, spectrum="1,.1,.005", basis="identity")
 

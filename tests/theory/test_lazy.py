@@ -6,8 +6,8 @@ from scipy.integrate import solve_ivp
 
 from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.theory import lazy
 from iclflow.theory.landscape import landscape
+from iclflow.theory.laws import lazy
 
 TASK = Task(dim=4, context=31)
 SCENE = landscape(TASK)

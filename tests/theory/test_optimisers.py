@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from iclflow.theory import adam, directions, landscape, merged, momentum, muon
+from iclflow.theory import directions, landscape, merged
+from iclflow.theory.laws import adam, momentum, muon
 
 TASK = icl.Task(dim=3, context=20)
 D = directions(TASK)

@@ -9,8 +9,8 @@ from scipy.special import zeta
 import iclflow as icl
 from commands import call
 from iclflow.theory.landscape import directions, landscape
+from iclflow.theory.laws.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
 from iclflow.theory.merged import course
-from iclflow.theory.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
 from iclflow.theory.single_mode import fallen, value_at
 
 D = 3000

@@ -6,8 +6,9 @@ from scipy.integrate import solve_ivp
 
 from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.theory import merged, white
+from iclflow.theory import merged
 from iclflow.theory.landscape import landscape
+from iclflow.theory.laws import white
 
 TASKS = [
     Task(dim=4, context=31, spectrum="white"),

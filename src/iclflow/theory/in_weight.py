@@ -28,9 +28,9 @@ from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
 from iclflow.theory.collinear import Modes
 from iclflow.theory.landscape import length_factors, lengths
+from iclflow.theory.laws.white import is_white
 from iclflow.theory.merged import checked_time
 from iclflow.theory.solve import solve
-from iclflow.theory.white import is_white
 
 __all__ = [
     "Course",

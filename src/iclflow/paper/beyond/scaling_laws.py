@@ -18,7 +18,7 @@ import iclflow as icl
 from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, WIDTH, letters, power_of_ten, shades, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap
 from iclflow.theory.collinear import Modes
-from iclflow.theory.scaling import ScalingLaws, merged_excess, scalar_modes, scaling_laws, separate_excess
+from iclflow.theory.laws.scaling import ScalingLaws, merged_excess, scalar_modes, scaling_laws, separate_excess
 
 __all__ = ["draw", "fitted"]
 

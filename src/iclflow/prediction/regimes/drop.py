@@ -17,10 +17,10 @@ from iclflow.prediction.problem import Problem
 from iclflow.prediction.regimes.regime import Regime
 from iclflow.prediction.result import Curve, Prediction, Times
 from iclflow.theory import merged
-from iclflow.theory.edge import merged_sharpness
 from iclflow.theory.landscape import Directions, landscape
-from iclflow.theory.momentum import merged_steps
-from iclflow.theory.muon import muon_merged
+from iclflow.theory.laws.edge import merged_sharpness
+from iclflow.theory.laws.momentum import merged_steps
+from iclflow.theory.laws.muon import muon_merged
 from iclflow.theory.separate import rank_optimum
 from iclflow.theory.solve import solve
 

@@ -110,22 +110,6 @@ def test_the_mean_curve_is_a_sum_of_exponentials_in_the_eigenbasis():
     assert lazy.frozen_loss(L, 3.0, start, time)[0] == pytest.approx(L.loss(start), rel=1e-10)
 
 
-@pytest.mark.parametrize("R", [0, 2])
-def test_expected_initial_loss(R):
-    """[`lazy-start`] Mean over 4000 draws within five standard errors."""
-    rng, H, scales = np.random.default_rng(8), 4, np.array([0.9, 1.1, 0.7])
-    values = []
-    for _ in range(4000):
-        parts = split(rng.standard_normal(size(H, R)), H, R)[0]
-        parts = [s * part for s, part in zip(scales, parts, strict=False)]
-        w = np.concatenate([part.ravel() for part in parts])
-        values.append(SCENE.loss(split(w, H, R)[1]))
-    expected = (
-        lazy.expected_loss_merged(SCENE, H, 0.9, 1.1) if R == 0 else lazy.expected_loss_separate(SCENE, H, R, *scales)
-    )
-    assert abs(np.mean(values) - expected) < 5 * np.std(values) / np.sqrt(len(values))
-
-
 @pytest.mark.parametrize(("R", "power"), [(0, 2), (1, 4)], ids=["merged", "separate"])
 def test_curves_of_different_scales_collapse_when_time_is_rescaled(R, power):
     """[`lazy-kernel`] Time times s^2 (merged) or s^4 (separate) at fixed random directions."""

@@ -11,6 +11,7 @@ from iclflow.theory import merged
 from iclflow.theory.collinear import flow
 from iclflow.theory.landscape import landscape
 from iclflow.theory.separate import SampleLandscape
+from iclflow.theory.solve import solve
 
 TASK = Task(dim=4, context=31, basis="identity")
 LAM, N = np.array([0.4, 0.3, 0.2, 0.1]), 31
@@ -53,6 +54,12 @@ def losses(v, U, c1=C1, b=B, lam=None, base=1.0, outputs=1):
     lam = np.diag(LAM) if lam is None else lam
     A = np.einsum("th,thij->tij", v, U) / np.sqrt(outputs)
     return base - 2 * (A * c1).sum((1, 2)) + (A * (b @ A @ lam)).sum((1, 2))
+
+
+def reduction(L, v, U, time):
+    """The state in which all heads have joined, from their growing part."""
+    m = merged.modes(L)
+    return solve(m, m.start(merged.alignment(L, v, U).alpha), time[-1]).at(time)
 
 
 def random_start(scale, seed, heads=8, dim=4):
@@ -140,11 +147,11 @@ def test_five_numbers_predict_the_loss_of_a_hundred_and_thirty_six_random_weight
     for seed in range(5):
         v, U = random_start(scale, seed)
         actual = losses(*full_flow(v, U, time))
-        course = merged.course(L, merged.alignment(L, v, U).alpha, time)
+        expected = merged.modes(L).loss(reduction(L, v, U, time))
         middle = (1 + MINIMUM) / 2
         true = crossing(time, actual, middle)
-        lateness.append(abs(crossing(time, course.loss, middle) / true - 1))
-        gaps.append(np.abs(course.loss - actual).max())
+        lateness.append(abs(crossing(time, expected, middle) / true - 1))
+        gaps.append(np.abs(expected - actual).max())
         assert merged.half_time(L, merged.alignment(L, v, U).alpha) == pytest.approx(true, rel=5 * late + 1e-4)
     assert np.mean(lateness) < late
     assert np.mean(gaps) < loss_gap
@@ -155,11 +162,11 @@ def test_head_values_and_gains_follow_the_reduction():
     L, time = landscape(TASK), np.array([0.0, 20, 30, 40, 60, 120])
     v, U = random_start(1e-5, 7)
     vs, Us = full_flow(v, U, time)
-    course, share = merged.course(L, merged.alignment(L, v, U).alpha, time), merged.alignment(L, v, U).share
-    np.testing.assert_allclose(vs[2:], course.value[2:, None] * share, atol=5e-5)
-    np.testing.assert_allclose(Us[2:], np.einsum("h,tij->thij", share, course.matrix[2:]), atol=5e-5)
-    np.testing.assert_allclose(course.gains, np.einsum("tdd->td", course.matrix))
-    np.testing.assert_allclose(course.value, np.linalg.norm(course.matrix, axis=(1, 2)), rtol=1e-7)
+    states, share = reduction(L, v, U, time), merged.alignment(L, v, U).share
+    value, entries = np.exp(states[2:, :1]), states[2:, :1:-1]  # of rising eigenvalues, turned round
+    np.testing.assert_allclose(vs[2:], value * share, atol=5e-5)
+    np.testing.assert_allclose(Us[2:], np.einsum("h,ti,ij->thij", share, value * entries, np.eye(4)), atol=5e-5)
+    np.testing.assert_allclose(np.linalg.norm(entries, axis=1), 1, rtol=1e-7)
 
 
 def test_the_reduction_holds_for_covariances_that_do_not_commute_and_for_several_outputs():
@@ -170,9 +177,7 @@ def test_the_reduction_holds_for_covariances_that_do_not_commute_and_for_several
         v, U = random_start(1e-5, 4, heads=3, dim=3)
         actual = losses(*full_flow(v, U, time, c1, b, lam, root), c1, b, lam, base, outputs)
         assert actual[-1] < 0.9 * actual[0]
-        np.testing.assert_allclose(
-            merged.course(L, merged.alignment(L, v, U).alpha, time).loss, actual, atol=2e-5 * base
-        )
+        np.testing.assert_allclose(merged.modes(L).loss(reduction(L, v, U, time)), actual, atol=2e-5 * base)
 
 
 def test_alpha_and_not_the_norm_of_a_layer_is_the_initial_scale():
@@ -188,20 +193,11 @@ def test_alpha_and_not_the_norm_of_a_layer_is_the_initial_scale():
     assert np.mean(by_norm) > 0.02
 
 
-def test_expected_alpha_of_random_weights():
-    """[`merged-alpha`] Mean over draws within five standard errors of H eps^2 / 2."""
+def test_bad_starts_are_refused():
     L = landscape(TASK)
-    draws = np.array([merged.alignment(L, *random_start(0.1, seed)).alpha for seed in range(2000)])
-    assert abs(draws.mean() - merged.expected_alpha(8, 0.1)) < 5 * draws.std() / np.sqrt(len(draws))
-
-
-def test_bad_times_and_starts_are_refused():
-    L = landscape(TASK)
-    for alpha, time, word in ((0.0, [0, 1.0], "alpha"), (1e-6, [2.0, 1.0], "time"), (1e-6, [], "time")):
-        with pytest.raises(BadInput, match=word):
-            merged.course(L, alpha, np.array(time))
-    with pytest.raises(BadInput, match="alpha"):
-        merged.half_time(L, 50.0)
+    for alpha in (0.0, 50.0):
+        with pytest.raises(BadInput, match="alpha"):
+            merged.half_time(L, alpha)
     with pytest.raises(BadInput, match="initial"):
         merged.escape_time(L, 0.0)
 

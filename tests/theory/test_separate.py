@@ -134,7 +134,6 @@ def test_rank_head_rests_at_cube_root_of_sum():
     d = directions(PLAIN)
     v, K, _ = separate.ansatz_weights(d, np.array([True, False, True, True]), heads=1, rank=3)
     assert v[0] ** 3 == pytest.approx(d.strength[[0, 2, 3]].sum())
-    assert separate.head_value(d, np.array([True, False, True, True])) == pytest.approx(v[0])
     np.testing.assert_allclose(np.sum(K**2, axis=2)[0], d.strength[[0, 2, 3]] / v[0])
 
 
@@ -182,16 +181,6 @@ def test_speaking_head_outside_the_span_is_no_fixed_point():
     assert separate.conditions(d, np.array([True, True, False, False]), v, K, Q).matrix > 0.1
     K[0, 0] += 0.1 * d.left[:, 2]
     assert separate.conditions(d, learned, v, K, Q).span[0] > 0.05
-
-
-def test_silent_head_with_a_key_adds_one_escape():
-    """[`silent-escape`] Its rate is |G'k|, seen in the numerical Hessian as the one positive eigenvalue."""
-    d, learned = directions(PLAIN), np.array([True, False, False, False])
-    v, K, Q = separate.ansatz_weights(d, learned, heads=2)
-    K[1, 0] = 0.3 * np.random.default_rng(0).standard_normal(4)
-    numeric = np.linalg.eigvalsh(hessian(PLAIN, (v, K, Q)))
-    assert numeric[-1] == pytest.approx(separate.silent_escape_rate(d, learned, K[1, 0]), rel=1e-7)
-    assert np.sum(numeric > 1e-6) == 1
 
 
 @pytest.mark.parametrize("task", [PLAIN, TWISTED])

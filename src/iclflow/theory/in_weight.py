@@ -27,9 +27,8 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
 from iclflow.theory.collinear import Modes
-from iclflow.theory.landscape import length_factors, lengths
+from iclflow.theory.landscape import block_force, length_mean
 from iclflow.theory.laws.white import is_white
-from iclflow.theory.merged import checked_time
 from iclflow.theory.solve import solve
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "course",
     "cross_tensor",
     "escape",
-    "expected_alpha",
     "form",
     "global_minimum",
     "growing_part",
@@ -51,8 +49,6 @@ __all__ = [
     "in_weight_plateau",
     "late_drop_time",
     "resting_point",
-    "white_invariant_matrix",
-    "white_perpendicular_rate",
 ]
 
 # Six features are invariant under rotations about w_0. 0 is the direction of w_0, j the others, summed, y the label:
@@ -61,45 +57,29 @@ INVARIANTS = 6
 LAWS = ("train", "in_context", "in_weight")
 
 
-class Scales(NamedTuple):
-    """Averages over context lengths of nu n, nu, nu^2 n^2, nu^2 n and nu^2."""
-
-    j_n: float
-    j_0: float
-    k_nn: float
-    k_n: float
-    k_0: float
-
-
-def scales(task: Task) -> Scales:
-    _, rho = lengths(task)
-    first, second, third = length_factors(task)
-    return Scales(first, float(np.mean(1 / rho)), second, third, float(np.mean(1 / rho**2)))
-
-
 def cross_tensor(task: Task) -> Float[np.ndarray, "E E D"]:
-    r"""$b_{abc}$ for any covariance [`iwl-cross`]. With $\Lambda_0 = \Lambda w_0$ and $\nu = 1/N$:
+    r"""$b_{abc}$ for any covariance [`iwl-cross`]: $p\,b(\text{own tasks}) + (1-p)\,b(w_0)$, `block_force`.
 
-    $$b_{ybc} = p(\Lambda\Omega\Lambda)_{bc} + (1-p)\Lambda_{0,b}\Lambda_{0,c},\qquad
-      b_{yyc} = (1-p)(w_0'\Lambda w_0 + \sigma^2)\Lambda_{0,c},$$
-    $$b_{abc} = (1-p)\big[(1 + \tfrac1N)\Lambda_{ab}\Lambda_{0,c}
-      + \tfrac1N(\Lambda_{ac}\Lambda_{0,b} + \Lambda_{bc}\Lambda_{0,a})\big] .$$
-
-    At $p = 0$ context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = (1 +
-    \sigma^2)\Lambda_{0,c}$.
+    Own tasks are as likely as their negatives and leave $b_{ybc} = \kappa_1(\Lambda\Omega\Lambda)_{bc}$. At $p = 0$
+    context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = \kappa_1(1 + \sigma^2)(\Lambda w_0)_c$.
     """
-    token, omega = covariances(task)[:2]
-    k, p, w = scales(task), task.icl_fraction, shared_vector(task)
-    pull, D = token @ w, task.dim
-    b = np.zeros((D + 1, D + 1, D))
-    query = np.einsum("ab,c->abc", token, pull)
-    query = query + np.einsum("ac,b->abc", token, pull) + np.einsum("bc,a->abc", token, pull)
-    b[:D, :D] = (1 - p) * (k.j_n * np.einsum("ab,c->abc", token, pull) + k.j_0 * query)
-    if p > 0:
-        b[D, :D] = b[:D, D] = k.j_n * (p * token @ omega @ token + (1 - p) * np.outer(pull, pull))
-        b[D, D] = (1 - p) * k.j_n * (w @ pull + task.label_noise) * pull
-    else:
-        b[D, D] = k.j_n * (1 + task.label_noise) * pull
+    return mixed_cross(task, *covariances(task)[:2], shared_vector(task), task.icl_fraction)
+
+
+def mixed_cross(
+    task: Task,
+    token: Float[np.ndarray, "D D"],
+    omega: Float[np.ndarray, "D D"],
+    w: Float[np.ndarray, " D"],
+    p: float,
+) -> Float[np.ndarray, "E E D"]:
+    """The same for the shared task w and a fraction p of own tasks."""
+    D, k1, b = len(token), length_mean(task, 1, 1), (1 - p) * block_force(task, token, w[None])
+    own = k1 * p * token @ omega @ token
+    b[D, :D], b[:D, D] = b[D, :D] + own, b[:D, D] + own
+    if p == 0:
+        b[D, :D] = b[:D, D] = 0.0
+        b[D, D] = k1 * (1 + task.label_noise) * token @ w
     return b
 
 
@@ -116,36 +96,6 @@ def escape(task: Task) -> Escape:
     b = cross_tensor(task)
     left, rates, right = np.linalg.svd(b.reshape(len(b), -1), full_matrices=False)
     return Escape(rates, left.T, right.reshape(b.shape))
-
-
-def white_invariant_matrix(task: Task) -> Float[np.ndarray, "2 3"]:
-    r"""The cross tensor of white tokens, where it is invariant under rotations about $w_0$ [`iwl-white`].
-
-    Rows are $(\hat w, y)$, columns $(I_\perp/\sqrt{D-1}, \hat w\hat w', \mathbf u = \hat w)$. For $\Lambda =
-    cI$, $\Omega = I$, $0 < p \le 1$:
-
-    $$c^2\begin{pmatrix} (1-p)\sqrt{D(D-1)}/N & (1-p)\sqrt D(1+3/N) & p+(1-p)D \\
-      p\sqrt{D-1} & p+(1-p)D & (1-p)D^{3/2}\end{pmatrix}$$
-    """
-    c, omega = white_values(task)
-    k, p, D = scales(task), task.icl_fraction, task.dim
-    shared, own = (1 - p) * c**2 * np.sqrt(D), p * omega * c**2 * k.j_n
-    both = own + (1 - p) * c**2 * D * k.j_n if p > 0 else 0.0
-    power = c * D + task.label_noise if p > 0 else 1 + task.label_noise
-    label = (1 - p) * power * c * np.sqrt(D) * k.j_n
-    root = np.sqrt(D - 1)
-    return np.array([[root * shared * k.j_0, shared * (k.j_n + 3 * k.j_0), both], [root * own, both, label]])
-
-
-def white_perpendicular_rate(task: Task) -> float:
-    r"""The other singular value of that tensor, which occurs $D-1$ times and is never the largest [`iwl-white`].
-
-    $$c^2\sqrt{(1-p)^2D\big[(1+\tfrac1N)^2+\tfrac1{N^2}\big] + p^2}$$
-    """
-    c, omega = white_values(task)
-    k, p = scales(task), task.icl_fraction
-    shared, own = (1 - p) * np.sqrt(task.dim), p * omega * k.j_n
-    return float(c**2 * np.sqrt(shared**2 * ((k.j_n + k.j_0) ** 2 + k.j_0**2) + own**2))
 
 
 class Form(NamedTuple):
@@ -169,22 +119,18 @@ def form(task: Task, law: str = "train") -> Form:
     """
     if law not in LAWS:
         raise BadInput(f"law: {law!r} must be one of {', '.join(LAWS)}")
-    fractions = {"train": task.icl_fraction, "in_context": 1.0, "in_weight": 0.0}
     c, omega = white_values(task)
-    p, D = fractions[law], task.dim
-    shared = np.zeros(D)
-    shared[0] = np.sqrt(D)
+    p, D = {"train": task.icl_fraction, "in_context": 1.0, "in_weight": 0.0}[law], task.dim
+    shared = np.sqrt(D) * np.eye(D)[0]
+    parts = [(1 - p, context_covariance(task, c, shared))]
     if p == 0:
-        sigma = np.diag([c] * D + [1 + task.label_noise])
-        parts = [(1.0, conditional(task, c, sigma, shared))]
-    else:
-        parts = [(1 - p, conditional(task, c, context_covariance(task, c, shared), shared))]
-        for weight, w in task_nodes(D, omega):
-            parts.append((p * weight, conditional(task, c, context_covariance(task, c, w), w)))
-    C = np.sum([weight * part[0] for weight, part in parts], axis=0)
-    b = np.sum([weight * part[1] for weight, part in parts], axis=0)
-    power = sum(weight * part[2] for weight, part in parts)
-    return Form(C, b, power + task.label_noise * task.query_noise)
+        parts = [(1.0, np.diag([c] * D + [1 + task.label_noise]))]
+    if p > 0:
+        parts += [(p * weight, context_covariance(task, c, w)) for weight, w in task_nodes(D, omega)]
+    C = np.sum([weight * conditional(task, c, sigma) for weight, sigma in parts], axis=0)
+    cross = mixed_cross(task, c * np.eye(D), omega * np.eye(D), shared, p)
+    power = c * D * (p * omega + 1 - p) + task.label_noise * task.query_noise
+    return Form(C, np.einsum("kabc,abc->k", invariant_tensors(D), cross), power)
 
 
 def task_nodes(D: int, omega: float) -> list[tuple[float, Float[np.ndarray, " D"]]]:
@@ -216,15 +162,13 @@ def invariant_tensors(D: int) -> Float[np.ndarray, "6 E E D"]:
     return (T + T.transpose(0, 2, 1, 3)) / 2
 
 
-def conditional(
-    task: Task, c: float, sigma: Float[np.ndarray, "E E"], w: Float[np.ndarray, " D"]
-) -> tuple[Float[np.ndarray, "6 6"], Float[np.ndarray, " 6"], float]:
-    r"""Moments of the six features for context covariance $\Sigma$ and target $w'x_q$.
+def conditional(task: Task, c: float, sigma: Float[np.ndarray, "E E"]) -> Float[np.ndarray, "6 6"]:
+    r"""Second moments of the six features for the context covariance $\Sigma$.
 
     $S$ is a Wishart matrix plus $x_q x_q'$: a feature is $n\,\ell'x_q$ from the mean of the one, its
     fluctuation, and a cubic form of the query from the other.
     """
-    D, k = task.dim, scales(task)
+    D, (k_nn, k_n, k_0) = task.dim, (length_mean(task, power, 2) for power in (2, 1, 0))
     T = invariant_tensors(D)
     cubic = T[:, :D, :D]
     cubic = (cubic + cubic.transpose(0, 2, 3, 1) + cubic.transpose(0, 3, 1, 2)) / 3
@@ -232,9 +176,8 @@ def conditional(
     hook = 3 * c * np.einsum("kabb->ka", cubic)  # E[x q(x)] = Lambda hook
     around = np.einsum("kabc,bd,ldec,ea->kl", T, sigma, T, sigma, optimize=True)
     cross = linear @ hook.T
-    C = c * (k.k_nn * linear @ linear.T + 2 * k.k_n * around + k.k_n * (cross + cross.T) + k.k_0 * hook @ hook.T)
-    C += 6 * c**3 * k.k_0 * np.einsum("kabc,labc->kl", cubic, cubic)
-    return C, c * (k.j_n * linear + k.j_0 * hook) @ w, float(c * w @ w)
+    C = c * (k_nn * linear @ linear.T + 2 * k_n * around + k_n * (cross + cross.T) + k_0 * hook @ hook.T)
+    return C + 6 * c**3 * k_0 * np.einsum("kabc,labc->kl", cubic, cubic)
 
 
 def coefficients(scalars: Float[np.ndarray, "*T 5"]) -> Float[np.ndarray, "*T 6"]:
@@ -253,13 +196,6 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
     return float(along @ along) / 4
 
 
-def expected_alpha(task: Task, heads: int, scale: float) -> float:
-    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`]."""
-    lead = escape(task)
-    reached = lead.value[0, -1] ** 2 + np.sum(lead.key_query[0, :-1] ** 2)
-    return float(heads * scale**2 * reached / 4)
-
-
 class Course(NamedTuple):
     """Losses on the three laws along training, and the five numbers s, v, f, h, r."""
 
@@ -271,7 +207,10 @@ class Course(NamedTuple):
 
 
 def modes(task: Task) -> Modes:
-    r"""The training loss of products of the value row $(s, v)$ and the block $(\sqrt{D-1}f, h, r)$, of rank one."""
+    r"""The training loss of products of the value row $(s, v)$ and the block $(\sqrt{D-1}f, h, r)$.
+
+    The drive is the part of the cross tensor that is invariant under rotations about $w_0$ [`iwl-white`].
+    """
     training = form(task)
     pairs = five_numbers(np.repeat(np.eye(2), 3, axis=0), np.tile(np.eye(3), (2, 1)), task.dim)
     reads = coefficients(pairs)  # one row for every entry of the product
@@ -290,8 +229,8 @@ def unpacked(states: Float[np.ndarray, "*T 6"], D: int) -> Float[np.ndarray, "*T
 
 def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
     """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
-    time, m = checked_time(time), modes(task)
-    path = solve(m, m.start(alpha), max(float(time[-1]), 1e-9))
+    m = modes(task)
+    path = solve(m, m.start(alpha), max(float(time.max()), 1e-9))
     scalars = unpacked(path.at(time), task.dim)
     train, own, shared = (np.asarray(form(task, law).loss(coefficients(scalars))) for law in LAWS)
     return Course(time, train, own, shared, scalars)
@@ -335,16 +274,6 @@ def late_drop_time(task: Task, alpha: float) -> float:
 
     $w = \sqrt\alpha$, $t_1$ the first drop, and $\sigma_{pre}, \sigma_{res}$ the growth rates before and
     after it of the weights that grow next. Accurate to 10 per cent; infinite if the resting point is the minimum.
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `alpha` is not positive or too large, or the task is not white or has several outputs.
     """
     rest, first = resting_point(task), half_time(task, alpha)
     if rest.late_rate < 1e-9 * escape(task).rates[0]:

@@ -13,23 +13,19 @@ v_i U_i / \sqrt O$. Time is $t/\tau$ throughout.
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from iclflow.errors import BadInput
 from iclflow.theory.collinear import Modes
 from iclflow.theory.landscape import Landscape
-from iclflow.theory.solve import solve
 
 __all__ = [
     "Alignment",
-    "Course",
     "Quadratic",
     "alignment",
     "conserved",
-    "course",
     "escape_rate",
     "escape_time",
-    "expected_alpha",
     "half_time",
     "is_zero_fixed_point",
     "lowest_loss",
@@ -61,15 +57,7 @@ class Quadratic(Protocol):
 
 
 def conserved(v: Values, U: Matrices) -> Float[np.ndarray, "H H"]:
-    r"""$\langle U_i, U_j\rangle - v_i v_j$, constant for every pair of heads [`merged-conserved`].
-
-    Args:
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        One number per pair of heads.
-    """
+    r"""$\langle U_i, U_j\rangle - v_i v_j$, constant for every pair of heads [`merged-conserved`]."""
     return np.einsum("hij,kij->hk", U, U) - np.outer(v, v)
 
 
@@ -121,16 +109,6 @@ def escape_time(L: Landscape, initial: float) -> float:
     r"""$\ln(1/w)/\|C_1\|_F$: how the plateau lengthens as initial weights shrink [`merged-escape`].
 
     The slope in $\ln(1/w)$ is exact, the constant is not: use `half_time` for that.
-
-    Args:
-        L: The population loss.
-        initial: Size w of the initial weights.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `initial` is not positive.
     """
     if not initial > 0:
         raise BadInput(f"initial: {initial} must be greater than 0")
@@ -159,59 +137,21 @@ def alignment(L: Quadratic, v: Values, U: Matrices) -> Alignment:
     return Alignment(alpha, float((v - y) @ (v - y)) / 4, share)
 
 
-def expected_alpha(heads: int, scale: float) -> float:
-    r"""$E\alpha = H\epsilon^2/2$ for entries of standard deviation $\epsilon$ [`merged-alpha`]."""
-    return heads * scale**2 / 2
-
-
-class Course(NamedTuple):
-    """Loss and weights along the flow; head `i` has `share[i]` of `value` and of `matrix`."""
-
-    time: Times
-    loss: Times
-    value: Times  # |v|, over all heads
-    gains: Float[np.ndarray, "T D"]  # u_d = e_d' U e_d, in falling order of the token eigenvalues
-    matrix: Float[np.ndarray, "T D D"]  # U, over all heads
-
-
-def course(L: Landscape, alpha: float, time: Times) -> Course:
-    r"""Loss and weights from a small start with growing part $\alpha$ [`merged-reduction`].
-
-    After a short linear phase all heads are collinear and $U$ has an entry only where $C_1$ has one. When
-    $\Lambda$ and $\Omega$ commute these are $D$ numbers $u_d$ beside the value $a$:
-
-    $$\tau\dot a = \sum_d u_d\,(g_d - m_d\, a u_d),\qquad \tau\dot u_d = a\,(g_d - m_d\, a u_d),\qquad
-      a(0) = \sqrt\alpha,\quad u(0) = \sqrt\alpha\; g/|g| .$$
-    """
-    time, (left, right, used), m = checked_time(time), basis(L), modes(L)
-    states = solve(m, m.start(alpha), time[-1] if time[-1] > 0 else 1.0).at(time)
-    value = np.exp(states[:, 0])
-    matrix = np.zeros((len(time), *used.shape))
-    matrix[:, used] = value[:, None] * states[:, 2:]
-    matrix = left @ matrix @ right.T
-    vectors = np.linalg.eigh(L.query)[1][:, ::-1]
-    gains = np.einsum("id,tij,jd->td", vectors, matrix, vectors)
-    return Course(time, m.loss(states), value, gains, matrix)
-
-
-def basis(L: Landscape) -> tuple[Matrix, Matrix, Bool[np.ndarray, "D D"]]:
-    r"""Matrices $P, Q$ that diagonalise $B$ and $\Lambda$, and which entries of $P'UQ$ take part."""
-    right = np.linalg.eigh(L.query)[1]
-    form = right.T @ L.context @ right
-    diagonal = np.abs(form - np.diag(np.diag(form))).max() <= 1e-10 * np.abs(form).max()
-    left = right if diagonal else np.linalg.eigh(L.context)[1]
-    drive = np.abs(left.T @ L.cross @ right)
-    return left, right, drive > 1e-12 * drive.max()
-
-
 def modes(L: Quadratic, decay: float = 0.0) -> Modes:
-    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of the form [`merged-sample`]."""
-    root = np.sqrt(L.outputs)
+    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of the form [`merged-sample`].
+
+    After a short linear phase all heads are collinear and $U$ has an entry only where $C_1$ has one, in bases that
+    diagonalise $B$ and $\Lambda$. When $\Lambda$ and $\Omega$ commute these are $D$ numbers [`merged-reduction`].
+    """
+    root, along = np.sqrt(L.outputs), lambda form, basis: np.einsum("id,ij,jd->d", basis, form, basis)
     if isinstance(L, Landscape):
-        left, right, used = basis(L)
-        along = lambda form, basis: np.einsum("id,ij,jd->d", basis, form, basis)
-        curvature = np.outer(along(L.context, left), along(L.query, right))
-        return Modes(L.base, L.outputs, (root * left.T @ L.cross @ right)[used], curvature[used], decay)
+        left = right = np.linalg.eigh(L.query)[1]
+        form = right.T @ L.context @ right
+        if np.abs(form - np.diag(np.diag(form))).max() > 1e-10 * np.abs(form).max():
+            left = np.linalg.eigh(L.context)[1]
+        drive, curvature = root * left.T @ L.cross @ right, np.outer(along(L.context, left), along(L.query, right))
+        used = np.abs(drive) > 1e-12 * np.abs(drive).max()
+        return Modes(L.base, L.outputs, drive[used], curvature[used], decay)
     units = np.eye(L.cross.size)
     curvature, vectors = np.linalg.eigh(L.curve(units.reshape(-1, *L.cross.shape)).reshape(units.shape))
     return Modes(L.base, L.outputs, root * (L.cross.ravel() @ vectors), curvature, decay)
@@ -221,10 +161,3 @@ def half_time(L: Quadratic, alpha: float, decay: float = 0.0) -> float:
     r"""The time at which half of the drop to where the weights rest is done [`merged-half-time`]."""
     m = modes(L, decay)
     return m.half_time(alpha, float(m.loss(m.rest())))
-
-
-def checked_time(time: Times) -> Times:
-    time = np.asarray(time, dtype=float)
-    if time.ndim != 1 or not len(time) or not np.isfinite(time).all() or time[0] < 0 or (np.diff(time) < 0).any():
-        raise BadInput("time: must be a rising sequence of finite numbers from 0 on")
-    return time

@@ -33,11 +33,9 @@ __all__ = [
     "effective_matrix",
     "escape_directions",
     "fixed_points",
-    "head_value",
     "hessian_spectrum",
     "rank_optimum",
     "sample_modes",
-    "silent_escape_rate",
 ]
 
 MOST_DIRECTIONS = 20  # at most 2^20 fixed points are listed
@@ -113,16 +111,7 @@ def check_shapes(v: np.ndarray, K: np.ndarray, Q: np.ndarray) -> None:
 
 
 def conserved(v: Values, K: Keys, Q: Keys) -> tuple[Values, Float[np.ndarray, "H R R"]]:
-    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`].
-
-    Args:
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        One number and one matrix per head.
-    """
+    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`]."""
 
     def gram(W):
         return W @ W.transpose(0, 2, 1)
@@ -147,17 +136,7 @@ def check_commuting(d: Directions, what: str) -> None:
 
 
 def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
-    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`].
-
-    Args:
-        d: The directions of the task.
-
-    Returns:
-        An iterator over pairs of a learned set and its loss.
-
-    Raises:
-        BadInput: If there are too many directions, or two save the same loss.
-    """
+    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`]."""
     size = len(d.drive)
     if size > MOST_DIRECTIONS:
         raise BadInput(f"dim: {size} directions have 2^{size} fixed points; at most {MOST_DIRECTIONS} are listed")
@@ -167,15 +146,11 @@ def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
         yield learned, d.loss(learned)
 
 
-def head_value(d: Directions, learned: Mask) -> float:
-    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
-    return float(d.strength[np.asarray(learned, dtype=bool)].sum() ** (1 / 3))
-
-
 def ansatz_weights(d: Directions, learned: Mask, heads: int, rank: int = 1) -> tuple[Values, Keys, Keys]:
     r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ per direction (Eq. 20) [`ansatz`].
 
-    Heads are filled in the order of learning, `rank` directions each; the others are zero.
+    Heads are filled in the order of learning, `rank` directions each, $v^3 = \sum_d\alpha_d$ over those that a head
+    holds [`rank-strength`]; the others are zero.
     """
     chosen = [j for j in d.order if learned[j]]
     if len(chosen) > heads * rank:
@@ -253,17 +228,6 @@ def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarr
     * each silent head: $2D+1$ zeros.
 
     With several outputs this is the block in which every $V_i$ is a multiple of the identity.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-        heads: Number of heads.
-
-    Returns:
-        The eigenvalues, rising.
-
-    Raises:
-        BadInput: If the covariances do not commute, or the heads cannot hold the directions.
     """
     check_commuting(d, "the Hessian spectrum")
     inside, outside = (np.flatnonzero(np.asarray(learned) == held).tolist() for held in (True, False))
@@ -302,31 +266,11 @@ def escape_directions(d: Directions, learned: Mask) -> int:
     It is 0 wherever $S$ holds the largest $T_d^2$: the saddles that training visits have no negative
     curvature. Training leaves them through cubic terms, so a plateau lasts as long as $1/$init, not
     $\ln(1/$init$)$.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-
-    Returns:
-        The number of escape directions.
-
-    Raises:
-        BadInput: If the covariances do not commute, or two directions save the same loss.
     """
     check_commuting(d, "the index")
     check_distinct(d)
     learned = np.asarray(learned, dtype=bool)
     return int(np.sum(d.saved[~learned][None, :] > d.saved[learned][:, None]))
-
-
-def silent_escape_rate(d: Directions, learned: Mask, key: Float[np.ndarray, " D"]) -> float:
-    r"""Rate $|G'k|$ at which a silent head, $v = q = 0$, leaves the fixed point $S$ [`silent-escape`].
-
-    The value weight and the query along $G'k$ drive each other; with key and query exchanged it is $|Gq|$.
-    Small heads therefore give the visited saddles a curvature only of the order of the weights.
-    """
-    check_commuting(d, "the escape of a silent head")
-    return float(np.linalg.norm(np.where(learned, 0.0, d.drive) * (d.left.T @ key)))
 
 
 def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
@@ -335,16 +279,6 @@ def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
     Population: $A_m = B^{-1/2}[T]_m\Lambda^{-1/2}$, $[T]_m$ the best rank-$m$ part of $T =
     B^{-1/2}C_1\Lambda^{-1/2}$. Sample: alternating least squares over $A = XY'$, started at what that formula
     gives with averages over $\mathcal Q$.
-
-    Args:
-        L: The loss, of the population or of a sample.
-        rank: Largest rank of the matrix.
-
-    Returns:
-        The effective matrix.
-
-    Raises:
-        BadInput: If `rank` is not between 0 and the token dimension, or the sample is too small.
     """
     D = len(L.cross)
     if not 0 <= rank <= D:

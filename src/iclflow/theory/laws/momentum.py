@@ -4,10 +4,9 @@ $h$ is the step on the clock $t/\tau$ without momentum, $F = -\tfrac12\partial L
 the weights that decoupled decay takes in a step. After $n$ steps the clock shows $t/\tau = nh/(1-\beta)$, on which the
 decay is $\gamma = \delta(1-\beta)/h$. On this clock training lags behind the flow.
 
-**Separate key and query** [`momentum-lag`]. A drop that the flow makes at the time $T$ is that of a single mode, $F = g
-v^2 - m v^5$, from the weight $v_0 \approx 1/gT$ that reaches the middle of its drop at $T$. Iterating the map of this
-mode gives its steps; for steps that are neither tiny nor large they are late by
-$\frac{1+\beta}{1-\beta}\ln(v_{half}/v_0)$, without momentum by $\ln(v_{half}/v_0)$.
+**Separate key and query** [`momentum-lag`]. A drop that the flow makes at the time $T$ is that of a single mode,
+$F = gv^2 - mv^5$, from the weight $v_0 \approx 1/gT$. For steps that are neither tiny nor large the map of this mode is
+late by $\frac{1+\beta}{1-\beta}\ln(v_{half}/v_0)$ steps.
 
 **Merged attention** [`momentum-merged`] grows by $e^r$ in a step, $(e^r - 1 + \delta)(1 - \beta e^{-r}) = h\sqrt
 O|C_1|$, and its whole drop is the map of one pair $(v, U)$.
@@ -16,15 +15,13 @@ O|C_1|$, and its whole drop is the map of one pair $(v, U)$.
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
 from iclflow.theory.collinear import flow
 from iclflow.theory.merged import Quadratic, modes
-from iclflow.theory.single_mode import time_to_reach
 
-__all__ = ["SteppedDrop", "first_weight", "merged_growth", "merged_steps", "mode_lag", "mode_steps"]
+__all__ = ["SteppedDrop", "merged_growth", "merged_steps", "mode_lag"]
 
 DIVERGED = 1e3  # times the loss of zero weights
 MOST_STEPS = 300_000  # that are iterated; beyond them the lag is a vanishing share of the time
@@ -38,45 +35,11 @@ def checked_step(step: float, beta: float) -> None:
         raise BadInput(f"beta: {beta} must be at least 0 and below 1")
 
 
-def first_weight(drive: float, curvature: float, time: float) -> float:
-    r"""The weight from which a mode reaches the middle of its drop at `time`, about $1/gT$."""
-    half = np.cbrt(MIDDLE * drive / curvature)
-    late = lambda log_v: float(np.sum(time_to_reach(half, float(np.exp(log_v)), drive, curvature))) - time
-    low = np.log(min(0.1 / (drive * time), half / 2))
-    return float(np.exp(scipy.optimize.brentq(late, low - 3, np.log(half) - 1e-12)))
-
-
-def mode_steps(
-    drive: float, curvature: float, start: float, step: float, beta: float = 0.0, shrink: float = 0.0,
-    target: float | None = None,
-) -> float:  # fmt: skip
-    r"""Steps that a single mode takes to the middle of its drop [`momentum-lag`]."""
+def mode_lag(drive: float, curvature: float, time: float, step: float, beta: float = 0.0) -> float:
+    r"""How much later than at `time`, where the flow makes it, a drop of separate attention comes [`momentum-lag`]."""
     checked_step(step, beta)
-    half = float(np.cbrt(MIDDLE * drive / curvature)) if target is None else target
-    g, m, keep, v, u = step * drive, step * curvature, 1.0 - shrink, float(start), 0.0
-    for n in range(MOST_STEPS * 10):
-        u = beta * u + g * v * v - m * v**5
-        after = keep * v + u
-        if after >= half:
-            return n + (half - v) / (after - v)
-        if after < v and u <= shrink * v * (1 - beta) and n > 10 / (1 - beta):
-            return np.inf  # decay wins, and its share only grows as the weight falls
-        v = after
-    return np.inf
-
-
-def mode_lag(drive: float, curvature: float, time: float, step: float, beta: float = 0.0, shrink: float = 0.0) -> float:
-    r"""How much later than the flow, on the clock $nh/(1-\beta)$, a drop comes by steps [`momentum-lag`]."""
-    checked_step(step, beta)
-    start, pace = first_weight(drive, curvature, time), step / (1 - beta)
-    if time / pace > MOST_STEPS:
-        force = lambda v: drive * v**2 - curvature * v**5
-        half = np.cbrt(MIDDLE * drive / curvature)
-        return pace * ((1 + beta) / (1 - beta) / 2 * float(np.log(force(half) / force(start))) + beta / (1 - beta))
-    steps = mode_steps(drive, curvature, start, step, beta, shrink)
-    decay = shrink / pace
-    flow = time if decay == 0 else float(np.inf if decay * time >= 1 else -np.log1p(-decay * time) / decay)
-    return steps * pace - flow if np.isfinite(flow) else np.inf
+    grown = np.cbrt(MIDDLE * drive / curvature) * drive * time  # v_half/v_0
+    return step * (1 + beta) / (1 - beta) ** 2 * float(np.log(grown))
 
 
 def merged_growth(drive: float, beta: float = 0.0, shrink: float = 0.0) -> float:

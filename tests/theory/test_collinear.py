@@ -31,7 +31,7 @@ def reference(modes: Modes, alpha: float, time: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("modes", [NEAR, FAR, ROW], ids=["near", "far", "row"])
 @pytest.mark.parametrize("alpha", [1e-2, 1e-12])
 def test_states_are_those_of_another_solver_at_and_between_the_steps(modes, alpha):
-    half = solve(modes, modes.start(alpha), 1e4).crossing(0.7 * modes.base)
+    half = solve(modes, modes.start(alpha), 1e4).crossing(modes.loss, 0.7 * modes.base)
     time = np.unique(np.r_[np.linspace(0, 4 * half, 60), np.geomspace(half, 1e7, 60)])
     path = solve(modes, modes.start(alpha), 1e7)
     assert len(path.time) < 1500  # however long it rests
@@ -42,10 +42,10 @@ def test_states_are_those_of_another_solver_at_and_between_the_steps(modes, alph
 def test_a_crossing_is_where_the_loss_between_the_steps_has_the_level():
     path = solve(NEAR, NEAR.start(1e-6), 1e3)
     for level in (0.9, 0.5, 0.3):
-        when = path.crossing(level)
+        when = path.crossing(NEAR.loss, level)
         assert NEAR.loss(path.at(np.array([when])))[0] == pytest.approx(level, abs=1e-9)
-    assert path.crossing(-1.0) == np.inf
-    assert path.crossing(1.5) == np.inf  # below it from the start
+    assert path.crossing(NEAR.loss, -1.0) == np.inf
+    assert path.crossing(NEAR.loss, 1.5) == np.inf  # below it from the start
 
 
 @pytest.mark.parametrize("modes", [NEAR, ROW], ids=["number", "row"])

@@ -22,12 +22,11 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.solve import Resolvent, Size, Solve, dense_resolvent, solve
+from iclflow.theory.solve import Resolvent, Size, Solve, differenced_resolvent, solve
 
 __all__ = ["Modes", "flow"]
 
 UNFELT = 1e-12  # a share of the drive
-NUDGE = 1e-6  # for differences
 States = Float[np.ndarray, "*T n"]  # ln a, n, r
 Products = Float[np.ndarray, "*T p M"]
 Vector = Float[np.ndarray, " all"]  # all states, one after the other
@@ -81,7 +80,8 @@ class Modes(NamedTuple):
     @no_type_check
     def split(self, states: States) -> tuple[Float[np.ndarray, "*T p"], Float[np.ndarray, "*T M"], Products]:
         r"""$n$, $r$ and $a^2nr'$."""
-        n, r = np.split(states[..., 1:], [self.drive.size // self.drive.shape[-1]], axis=-1)
+        behind = 1 + (1 if self.independent else len(self.drive))
+        n, r = states[..., 1:behind], states[..., behind:]
         # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
         return n, r, np.exp(np.minimum(2 * states[..., :1, None], 100.0)) * n[..., :, None] * r[..., None, :]
 
@@ -125,9 +125,7 @@ class Modes(NamedTuple):
     def resolvent(self, states: States) -> Resolvent:
         """The inverse of a shift minus the derivative of the right-hand side."""
         if not self.independent:
-            nudge, at = NUDGE * np.eye(states.shape[-1]), states[..., None, :]
-            slopes = (self.velocity(at + nudge) - self.velocity(at - nudge)) / (2 * NUDGE)
-            return dense_resolvent(slopes.swapaxes(-1, -2))
+            return differenced_resolvent(self.velocity, states)
         r, bent = states[..., 2:], np.exp(np.minimum(2 * states[..., :1], 100.0)) * self.curvature
         pull = self.drive - bent * r
         growth, across, down = total(r * pull), pull - bent * r, -2 * total(bent * r * r)
@@ -164,7 +162,9 @@ class Modes(NamedTuple):
         if not middle < self.loss(start) <= self.base:
             raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
         horizon = 1e6 * (abs(np.log(alpha)) + 1) / float(self.velocity(start)[0])
-        return solve(self, start, horizon, stop=lambda state: bool(self.loss(state) <= middle)).crossing(middle)
+        return solve(self, start, horizon, stop=lambda state: bool(self.loss(state) <= middle)).crossing(
+            self.loss, middle
+        )
 
 
 @no_type_check

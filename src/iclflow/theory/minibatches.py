@@ -29,10 +29,9 @@ part along $\nabla T^*$ at the weights of that time, so $\operatorname{Var}T^* =
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
 from iclflow.config import Task
@@ -40,7 +39,7 @@ from iclflow.data.spectrum import covariances, root, task_vectors
 from iclflow.errors import BadInput
 from iclflow.theory.early_phase import blow_up_time, early_phase
 from iclflow.theory.equations import Layout
-from iclflow.theory.solve import explicit_step
+from iclflow.theory.solve import Resolvent, differenced_resolvent, explicit_step, solve
 
 __all__ = [
     "Draws",
@@ -183,6 +182,28 @@ class Head(NamedTuple):
         return [array.reshape(P, outputs, -1) for array in (by_value, *rest)]
 
 
+class Drift(NamedTuple):
+    """Logarithms of squared factors under noise; the product of the factors of a head is held [`minibatch-drift`]."""
+
+    push: Float[np.ndarray, "heads factors"]  # by which the squares grow, times the squares themselves
+
+    @no_type_check
+    def velocity(self, states: Float[np.ndarray, "*T n"]) -> Float[np.ndarray, "*T n"]:
+        """The right-hand side."""
+        y = np.exp(states.reshape(*states.shape[:-1], *self.push.shape))
+        growth = self.push / y**2
+        held = growth.sum(axis=-1, keepdims=True) / (1 / y).sum(axis=-1, keepdims=True)
+        return (growth - held / y).reshape(states.shape)
+
+    def resolvent(self, states: Float[np.ndarray, "*T n"]) -> Resolvent:
+        """The inverse of a shift minus the derivative of the right-hand side."""
+        return differenced_resolvent(self.velocity, states)
+
+    def farthest(self, state: Float[np.ndarray, " n"]) -> float:
+        """A step may be of any length."""
+        return np.inf
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise of the force at some weights: its covariance and the stiffness, over the factors of all heads."""
@@ -201,14 +222,8 @@ class Noise:
         if time <= 0 or heads == 0:
             return np.ones((heads, count))
 
-        def velocity(t: float, log_y: np.ndarray) -> np.ndarray:
-            y = np.exp(log_y.reshape(heads, count))
-            push = step / batch * strength * self.squares / y
-            return ((push - (push / y).sum(axis=1, keepdims=True) / (1 / y).sum(axis=1, keepdims=True)) / y).ravel()
-
-        start = np.log(self.squares).ravel()
-        course = scipy.integrate.solve_ivp(velocity, (0.0, time), start, method="LSODA", rtol=1e-6, atol=1e-9)
-        return np.exp((course.y[:, -1] - start) / 2).reshape(heads, count)
+        path = solve(Drift(step / batch * strength * self.squares), np.log(self.squares).ravel(), time)
+        return np.exp((path.states[-1] - path.states[0]) / 2).reshape(heads, count)
 
     def floor(self, batch: int, step: float, time: float = 0.0, epoch: int | None = None) -> float:
         r"""How far the recorded loss stays above the minimum [`minibatch-floor`]."""

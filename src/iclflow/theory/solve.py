@@ -28,6 +28,7 @@ __all__ = [
     "Size",
     "Solve",
     "dense_resolvent",
+    "differenced_resolvent",
     "explicit_step",
     "head_error",
     "rosenbrock_step",
@@ -36,6 +37,7 @@ __all__ = [
 
 RELATIVE, ABSOLUTE = 1e-8, 1e-10  # what the error estimate of a step may be; the step itself is better by an order
 MOST_TRIES = 20_000
+NUDGE = 1e-6  # for differences
 FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
 
 State = Float[np.ndarray, "*shape"]
@@ -79,14 +81,7 @@ WEIGHTS = [np.array(rows) for rows in zip(STATES, SLOPES, strict=True)]  # of th
 
 
 def dense_resolvent(jacobian: Float[np.ndarray, "*rows n n"]) -> Resolvent:
-    """The resolvent of a matrix without structure.
-
-    Args:
-        jacobian: The matrix J, or one a row of independent systems.
-
-    Returns:
-        For a shift s, the function that solves (s - J) u = b.
-    """
+    """The resolvent of a matrix without structure, or of one a row of independent systems."""
 
     def at(shift: Size) -> Solve:
         inverse = np.linalg.inv(np.asarray(shift)[..., None] * np.eye(jacobian.shape[-1]) - jacobian)
@@ -95,45 +90,36 @@ def dense_resolvent(jacobian: Float[np.ndarray, "*rows n n"]) -> Resolvent:
     return at
 
 
+def differenced_resolvent(velocity: Callable[[Any], Any], states: Float[np.ndarray, "*rows n"]) -> Resolvent:
+    """The resolvent of the derivative of a field that takes stacks of states, by central differences."""
+    nudge, at = NUDGE * np.eye(states.shape[-1]), states[..., None, :]
+    return dense_resolvent(((velocity(at + nudge) - velocity(at - nudge)) / (2 * NUDGE)).swapaxes(-1, -2))
+
+
 @no_type_check
 def rosenbrock_step(
     field: Callable[[State], State], y: State, velocity: State, resolvent: Resolvent, h: Size
 ) -> tuple[State, State]:
-    """One step of size `h`.
+    """The state after an implicit step, and an estimate of its error.
 
-    Args:
-        field: The right-hand side f.
-        y: The state, of any shape with n entries.
-        velocity: f(y).
-        resolvent: That of the derivative of f at y.
-        h: The step in time; several independent systems, one a row of `y`, may each have their own.
-
-    Returns:
-        The state after the step, and an estimate of its error.
+    Several independent systems, one a row of `y`, may each have a step of their own.
     """
-    solve, at = resolvent(1 / (h * GAMMA)), y
+    solved, at = resolvent(1 / (h * GAMMA)), y
     stages = np.zeros((len(STATES), y.size))
-    stages[0] = solve(velocity.ravel())
+    stages[0] = solved(velocity.ravel())
     for i in range(1, len(STATES)):
         moved, pulled = WEIGHTS[i] @ stages[:i]
         at = y + moved.reshape(y.shape)
-        stages[i] = solve((field(at) + pulled.reshape(y.shape) / h).ravel())
+        stages[i] = solved((field(at) + pulled.reshape(y.shape) / h).ravel())
     error = stages[-1].reshape(y.shape)
     return at + error, error
 
 
 @no_type_check
 def explicit_step(field: Callable[[State], State], y: State, velocity: State, h: Size) -> tuple[State, State, State]:
-    """One explicit step of size `h`.
+    """The state after an explicit step, the velocity there, and an estimate of the error.
 
-    Args:
-        field: The right-hand side f.
-        y: The state, of any shape.
-        velocity: f(y).
-        h: The step in time; an array that is broadcast to `y` gives systems side by side steps of their own.
-
-    Returns:
-        The state after the step, the velocity there, and an estimate of the error.
+    An array `h` that is broadcast to `y` gives systems side by side steps of their own.
     """
     stages = np.empty((len(EXPLICIT_ERROR), y.size))
     stages[0] = velocity.ravel()
@@ -201,8 +187,7 @@ class Field(Protocol):
 
     def velocity(self, states: Any) -> Any: ...
     def resolvent(self, states: Any) -> Resolvent: ...
-    def loss(self, states: Any) -> Any: ...
-    def farthest(self, state: Any) -> float: ...
+    def farthest(self, state: Any) -> float: ...  # how long a step may be
 
 
 class Path(NamedTuple):
@@ -220,33 +205,23 @@ class Path(NamedTuple):
         moved = rosenbrock_step(self.field.velocity, start, velocity, resolvent, np.where(h > 0, h, 1.0))[0]
         return np.where(h > 0, moved, start)
 
-    def crossing(self, level: float) -> float:
-        """When the loss falls to a level; infinite if it never does, or is below it from the start."""
-        below = self.field.loss(self.states) <= level
+    def crossing(self, loss: Callable[[Any], Any], level: float) -> float:
+        """When the loss of states falls to a level; infinite if it never does, or is below it from the start."""
+        below = loss(self.states) <= level
         if below[0] or not below.any():
             return np.inf
         last = int(np.argmax(below))
         low, high = self.time[last - 1], self.time[last]
         for _ in range(ROUNDS):
             grid = np.linspace(low, high, FINER + 1)
-            reached = self.field.loss(self.at(grid[1:-1])) <= level
+            reached = loss(self.at(grid[1:-1])) <= level
             part = int(np.argmax(reached)) if reached.any() else FINER - 1
             low, high = grid[part], grid[part + 1]
         return float((low + high) / 2)
 
 
 def solve(field: Field, start: Float[np.ndarray, " n"], end: float, stop: Callable[[Any], bool] | None = None) -> Path:
-    """Follow a system by implicit steps.
-
-    Args:
-        field: The system.
-        start: Its state at time 0.
-        end: Until when.
-        stop: Whether to end at a state already.
-
-    Returns:
-        The solution.
-    """
+    """Follow a system from time 0 by implicit steps, until the end or until `stop` is true of a state."""
     y, now = start, 0.0
     h = min(end, 0.1 / max(float(np.linalg.norm(field.velocity(y))), 1e-300))
     time, states, pace = [now], [y], Pace()

@@ -29,10 +29,10 @@ from iclflow.prediction.problem import Problem, parts_of
 from iclflow.prediction.regimes.regime import Regime
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
-from iclflow.theory.edge import sharpness
 from iclflow.theory.forecast import Forecast, forecast, stepped
 from iclflow.theory.landscape import Directions, Landscape, component_count, directions
-from iclflow.theory.muon import muon_heads, muon_stacked
+from iclflow.theory.laws.edge import sharpness
+from iclflow.theory.laws.muon import muon_heads, muon_stacked
 from iclflow.theory.race import Unfinished
 from iclflow.theory.separate import rank_optimum
 

@@ -47,7 +47,7 @@ class Staircase(Regime):
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:
         """Every drop with its interval [`interval`], by flow, descent or momentum, with weight decay."""
-        if problem.asymmetry > ASYMMETRIC:
+        if problem.asymmetry > ASYMMETRIC and not problem.drifting:
             return no_times(problem, FEW_TASKS)
         with one_blas_thread():  # matrices so small that threads would only wait for each other
             try:

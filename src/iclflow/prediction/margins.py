@@ -93,8 +93,8 @@ LATER_DROP = (
     "Without tasks of their own sequences have a later drop, which is not derived; the forecast ends before it."
 )
 LABEL_LEVELS = (
-    "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, and the loss"
-    " can rest between the levels, which are those of the label blocks."
+    "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, and the"
+    " loss can rest between the levels, which are those of the label blocks."
 )
 SAMPLE = "On a finite sample the vector blocks drift away from zero, which theory leaves out."
 

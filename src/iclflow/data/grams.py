@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from iclflow.data.sequences import Law, Sequences, over_chunks
 
-__all__ = ["balanced_grams", "evenly_spread", "fresh_grams", "grams_of", "wishart"]
+__all__ = ["balanced_grams", "fresh_grams", "grams_of"]
 
 
 def grams_of(sequences: Sequences) -> Float[np.ndarray, "P E E+1"]:

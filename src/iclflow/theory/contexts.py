@@ -31,8 +31,6 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
-from iclflow.data.grams import evenly_spread, wishart
-from iclflow.data.sequences import Law
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 
@@ -139,14 +137,26 @@ def contexts(
     roots, passes, weight = np.sqrt(cov.eigenvalues), layers * loops, None
     above = task.dim * (task.dim - 1) // 2
     if infinite:
-        covariance = np.diag(cov.eigenvalues)[None]
+        scatter = np.eye(task.dim)[None]
     elif passes and (passes + 1) ** task.dim * (2 * passes + 1) ** above <= draws:
         scatter, weight = gauss_wishart(task.dim, task.context, passes)
-        covariance = roots[:, None] * scatter * roots
     else:
-        even = evenly_spread(np.random.default_rng(seed), draws, task.dim + above)
-        covariance = cov.basis.T @ wishart(Law.of(task), even)[:, :-1, :-1] @ cov.basis / task.context
-    return Contexts(covariance, cov.eigenvalues, np.diag(omega).copy(), loops, weight)
+        scatter = even_wishart(task.dim, task.context, draws, seed)
+    return Contexts(roots[:, None] * scatter * roots, cov.eigenvalues, np.diag(omega).copy(), loops, weight)
+
+
+def even_wishart(dim: int, context: int, draws: int, seed: int) -> Stack:
+    """Sample covariances of standard normal tokens, spread evenly over their law."""
+    from scipy.special import gammaincinv, ndtri
+    from scipy.stats import qmc
+
+    R = np.zeros((draws, min(dim, context), dim))
+    columns = iter(qmc.Sobol(dim * (dim + 1) // 2, seed=seed).random_base2(max(draws - 1, 1).bit_length())[:draws].T)
+    for row in range(R.shape[1]):
+        R[:, row, row] = np.sqrt(2 * gammaincinv((context - row) / 2, next(columns)))
+        for col in range(row + 1, dim):
+            R[:, row, col] = ndtri(next(columns))
+    return R.transpose(0, 2, 1) @ R / context
 
 
 def gauss_wishart(dim: int, context: int, passes: int) -> tuple[Stack, Float[np.ndarray, " G"]]:

@@ -38,6 +38,7 @@ SHORTEST = 1e-12  # of the time: a step in which nothing is gained
 HELD = 0.25  # of the strength at which a single layer holds a direction
 AT_REST = 1e-5  # of the loss, by which it falls while time grows by a factor e
 NEGLIGIBLE, NOTHING = 1e-2, 1e-6  # of the loss, and of the loss at zero: a drop that saves less is not counted
+MOST = 0.9  # of a drop, by which its head has shown its direction
 LOOK = 5  # steps from one look at whether anything is left to another
 
 Rows = Float[np.ndarray, "L H size"]
@@ -217,13 +218,13 @@ def ladder(
         if not when:  # it was learned before training began
             levels[-1] = float(loss[rest])
             continue
-        before, half, after = (
-            flow.layout.matrices(rows[at, layer]) / flow.unit for at in (rests[-1], np.searchsorted(time, when), rest)
-        )
-        head = int(np.argmax(np.linalg.norm(half, axis=(1, 2)) - np.linalg.norm(before, axis=(1, 2))))
-        direction = int(np.argmax(np.abs(np.diag(half[head]))))
-        own = np.maximum(after[:, direction, direction], 0)
-        drops.append((when, layer * rows.shape[2] + head, float(own[head] / own.sum()), direction))
+        done = int(np.argmax(loss <= MOST * loss[rest] + (1 - MOST) * levels[-1]))  # before heads turn to others
+        before, grown = (flow.layout.matrices(rows[at, layer]) / flow.unit for at in (rests[-1], done))
+        head = int(np.argmax(np.linalg.norm(grown, axis=(1, 2)) - np.linalg.norm(before, axis=(1, 2))))
+        direction = int(np.argmax(np.abs(np.diag(grown[head]))))
+        along = rows[done][..., [0, 1 + direction, 1 + source.dim + direction]].prod(-1).clip(min=0)  # of every head
+        share = along[layer, head] / max(along.sum(), 1e-300)
+        drops.append((when, layer * rows.shape[2] + head, float(share), direction))
         levels.append(float(loss[rest]))
         rests.append(rest)
     times, heads, held, directions = zip(*drops, strict=True) if drops else ((), (), (), ())

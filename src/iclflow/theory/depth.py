@@ -51,6 +51,7 @@ class Moment(NamedTuple):
     loss: float
     slope: float  # of the loss
     rows: Rows
+    velocity: Rows
     matrices: Layers
 
 
@@ -122,7 +123,7 @@ class LayeredFlow:
             A = self.layout.matrix(rows)
             loss, forces = self.source.loss_and_forces(A)
             velocity, linear = self.layout.velocity(rows, forces), self.linear(rows, forces)
-            moments.append(Moment(now, loss, -2 * float(np.sum(velocity**2)), rows, A))
+            moments.append(Moment(now, loss, -2 * float(np.sum(velocity**2)), rows, velocity, A))
             if count % LOOK == 0 and self.over(moments[-1], forces, linear):
                 return moments, True
             size = np.abs(rows).max(2).ravel()
@@ -142,7 +143,7 @@ class LayeredFlow:
 
     def over(self, moment: Moment, forces: Layers, linear: Linear) -> bool:
         """Whether heads rest and none that is free can save loss any more."""
-        time, loss, slope, rows, A = moment
+        time, loss, slope, rows, _, A = moment
         negligible = max(NEGLIGIBLE * loss, NOTHING * self.source.loss(0 * A))
         if loss < negligible or slope == 0:
             return True
@@ -190,7 +191,7 @@ class Ladder(Forecast):
     @property
     def rungs(self) -> list[tuple[int, int, int]]:
         """Layer, head of this layer and direction of every drop."""
-        per_layer = self.value.shape[1] // max(self.matrices.shape[1], 1)
+        per_layer = self.value.shape[2] // max(self.matrices.shape[1], 1)
         named = zip(self.heads.tolist(), self.directions.tolist(), strict=True)
         return [(head // per_layer, head % per_layer, d) for head, d in named]
 
@@ -205,7 +206,7 @@ def ladder(
     flow = LayeredFlow(source, Layout(1, source.dim, 0, 1.0))
     with np.errstate(all="ignore"):
         moments, finished = flow.follow(np.concatenate([value[..., None], key, query], axis=2))
-    time, loss, slope, rows, A = (np.array(column) for column in zip(*moments, strict=True))
+    time, loss, slope, rows, velocity, A = (np.array(column) for column in zip(*moments, strict=True))
     falls = np.diff(loss) / np.diff(time)  # what lies between two moments falls as well
     slope = np.maximum(slope, 3 * np.maximum(np.append(falls, 0), np.append(0, falls)))
     risen, layers = np.nonzero(np.diff(flow.held(A), axis=0, prepend=0) > 0)
@@ -228,8 +229,8 @@ def ladder(
         levels.append(float(loss[rest]))
         rests.append(rest)
     times, heads, held, directions = zip(*drops, strict=True) if drops else ((), (), (), ())
+    value = np.stack([part[..., 0].reshape(len(time), -1) for part in (rows, velocity)], axis=1)
     return Ladder(
-        time, loss, slope, rows[..., 0].reshape(len(time), -1), np.array(levels), np.array(times, dtype=float),
-        np.array(heads, dtype=int), np.array(held, dtype=float), np.array(directions, dtype=int),
-        matrices=A[rests[1:]], finished=finished,
+        time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
+        np.array(held, dtype=float), np.array(directions, dtype=int), matrices=A[rests[1:]], finished=finished,
     )  # fmt: skip

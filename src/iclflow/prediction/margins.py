@@ -65,10 +65,7 @@ ASYMMETRIC = 0.1  # an asymmetry beyond which theory, which leaves the vector bl
 MERGED, MERGED_FLOOR, MERGED_VECTORS = 1.0, 2e-4, 0.6
 MIXTURE = 0.02
 ADAM = 0.06  # as wide as what the claim on tiny weights allows
-DEPTH_SPREAD, DEPTH_FLOOR = (
-    2.5,
-    0.01,
-)  # of several layers: D <= 3, up to 3 layers of label blocks, 256 D^2 Gram matrices or more
+DEPTH_SPREAD, DEPTH_FLOOR = 2.5, 0.01  # label blocks, D <= 3, up to 3 layers, 256 D^2 Gram matrices or more
 DOUBTFUL = 0.25  # a half-width beyond which a time is no forecast
 
 NOT_SMALL = "The initial weights are not small against what is learned, so there is no plateau before the first drop."

@@ -129,6 +129,7 @@ COMMANDS = {"resume": ("train", "--steps", 5, "--resume"), "overwrite": (*TRAIN,
 
 
 @strikes.needs_strace
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["resume", pytest.param("overwrite", marks=only_full)])
 def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_the_new(how, tmp_path, measured):
     """The program itself: one call, all of them in the full mode."""
@@ -139,7 +140,8 @@ def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_
     assert {name for name, _ in points} == {"fsync", "rename", "unlink", "link"}
     for name, number in points if FULL else points[len(points) // 2 :][:1]:
         begin(path, tmp_path / "old")
-        seen["killed"] += strace(how, path, "-e", f"inject={name}:signal=KILL:when={number}") == -signal.SIGKILL
+        kill = (f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}")
+        seen["killed"] += strace(how, path, *kill) == -signal.SIGKILL
         found = icl.load(path)
         seen["old" if same(found, old) else "new"] += 1
         ended = (found.seeds, found.summary["steps_done"])
@@ -150,15 +152,16 @@ def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_
     assert seen["killed"] == seen["old"] + seen["new"]
 
 
-def strace(how: str, path: Path, *options: str) -> int:
+def strace(how: str, path: Path, *filters: str) -> int:
     """The exit code of a command under strace, which writes what it sees to `trace` beside the directory."""
-    command = ["strace", "-f", "-y", "-qq", "-o", path.parent / "trace", *options, *PROGRAM, *COMMANDS[how], path]
+    log = ["-o", path.parent / "trace", "-e", *filters]
+    command = ["strace", "-f", "-y", "-qq", *log, *PROGRAM, *COMMANDS[how], path]
     return subprocess.run([*map(str, command)], capture_output=True, timeout=120).returncode
 
 
 def calls_of_command(how: str, path: Path) -> list[tuple[str, int]]:
     """Name and number of the calls that change something in the directory, all of them by the program's main thread."""
-    assert strace(how, path, "-e", "trace=fsync,rename,unlink,link") == 0
+    assert strace(how, path, "trace=fsync,rename,unlink,link") == 0
     seen, points = collections.Counter(), []
     lines = [line.split(maxsplit=1) for line in (path.parent / "trace").read_text().splitlines()]
     for call in (call for thread, call in lines if thread == lines[0][0]):

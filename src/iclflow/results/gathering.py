@@ -101,7 +101,7 @@ def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shar
             "final_loss": finite_or_none(o.losses[-1, 0]),
             "steps_done": len(o.losses) - 1,
             "seconds": round(o.seconds, 4),
-            **o.detail,
+            **{name: finite_or_none(x) if isinstance(x, float) else x for name, x in o.detail.items()},
         }
         for o in outcomes
     ]

@@ -15,8 +15,8 @@ import iclflow as icl
 from iclflow.results.labelled import to_tensors
 from iclflow.results.run import Run
 from iclflow.results.writing import leftovers, write_run, writing
-from reliability import run_committer, strikes
-from reliability.harness import FULL, PROGRAM, count, only_full, run, start
+from reliability import run_committer, strikes, two_commands
+from reliability.harness import FULL, PROGRAM, count, only_full, run
 from reliability.strikes import calls_of_one, traced
 
 V0_2_0 = Path(__file__).parents[1] / "fixtures" / "v0.2.0" / "sample"
@@ -171,35 +171,45 @@ def calls_of_command(how: str, path: Path) -> list[tuple[str, int]]:
     return points
 
 
-def test_two_writers_of_a_fresh_directory_never_both_succeed(tmp_path, measured):
-    path = tmp_path / "x"
-    ended = at_once([(*TRAIN, "--seed", seed, "--out", path) for seed in (1, 2)])
-    measured(f"exit codes {sorted(code for code, _ in ended)}")
-    assert sorted(code for code, _ in ended) == [0, 2]
-    winner = next(seed for seed, (code, _) in zip((1, 2), ended, strict=True) if code == 0)
-    assert icl.load(path).seeds == [winner]
-    refused = next(err for code, err in ended if code == 2)
-    assert refused.count("\n") == 1
-    assert str(path) in refused
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Two commands at once, the second after some seconds: exit codes and errors."""
+    with strikes.server(two_commands.__file__, tmp_path_factory.mktemp("errors")) as process:
+
+        def both(*commands: tuple, between: float) -> list[tuple[int, str]]:
+            words = [[str(word) for word in command] for command in commands]
+            process.stdin.write(f"{json.dumps([*words, between])}\n")
+            process.stdin.flush()
+            return [(code, err) for code, err in json.loads(process.stdout.readline())]
+
+        yield both
 
 
-def test_of_several_that_continue_a_run_each_that_succeeds_counts(tmp_path, measured):
-    path = tmp_path / "x"
-    assert run(*TRAIN, "--out", path)[0] == 0
-    many = count(5, 3)
-    ended = at_once([("train", "--resume", path, "--steps", 7)] * many)
-    done = sum(code == 0 for code, _ in ended)
-    measured(f"{many} at once: {done} succeeded, {many - done} were refused")
-    assert all(code in (0, 2) and err.count("\n") == (code == 2) for code, err in ended), ended
-    assert icl.load(path).summary["steps_done"] == 20 + 7 * done
-    assert done > 0
+def test_two_writers_of_a_fresh_directory_never_both_succeed(pairs, tmp_path, measured):
+    dice, wanted = random.Random(0), count(25, 2)
+    for number in range(wanted):
+        path, between = tmp_path / f"x{number}", dice.choice([0, dice.uniform(0, 2)])
+        ended = pairs(*[(*TRAIN, "--seed", seed, "--no-figure", "--out", path) for seed in (1, 2)], between=between)
+        assert sorted(code for code, _ in ended) == [0, 2], ended
+        winner = next(seed for seed, (code, _) in zip((1, 2), ended, strict=True) if code == 0)
+        assert icl.load(path).seeds == [winner]
+        refused = next(err for code, err in ended if code == 2)
+        assert refused.count("\n") == 1
+        assert str(path) in refused
+    measured(f"{wanted} pairs: one succeeded and one was refused in one line, each time")
 
 
-def at_once(commands: list[tuple]) -> list[tuple[int, str]]:
-    """Commands that run at the same time: exit codes and errors."""
-    processes = [start(*command) for command in commands]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    return [(process.returncode, err) for process, err in zip(processes, errors, strict=True)]
+def test_of_two_that_continue_a_run_each_that_succeeds_counts(pairs, tmp_path, measured):
+    path, dice, wanted, done = tmp_path / "x", random.Random(1), count(25, 2), 0
+    assert run(*TRAIN, "--no-figure", "--out", path)[0] == 0
+    more = ("train", "--resume", path, "--steps", 7, "--no-figure")
+    for _ in range(wanted):
+        ended = pairs(more, more, between=dice.choice([0, dice.uniform(0, 2)]))
+        assert all(code in (0, 2) and err.count("\n") == (code == 2) for code, err in ended), ended
+        done += sum(code == 0 for code, _ in ended)
+        assert icl.load(path).summary["steps_done"] == 20 + 7 * done
+    measured(f"{wanted} pairs: {done} succeeded and counted, {2 * wanted - done} were refused in one line")
+    assert done >= wanted
 
 
 def test_a_second_writer_in_python_is_refused_in_one_line_and_changes_nothing(runs, tmp_path):

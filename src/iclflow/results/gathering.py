@@ -94,7 +94,7 @@ def moments_of(moments: list[Moments]) -> Labelled:
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
     """The content of summary.json, without the digests of files; `runs` has one entry per seed."""
-    runs = [
+    runs: list[dict[str, Any]] = [
         {
             "status": o.status,
             "why": o.why,

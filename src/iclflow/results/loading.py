@@ -1,6 +1,7 @@
 """Reading a run back from its directory without loss. Opening a run never imports the user's code."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,10 @@ __all__ = ["is_run", "load_run"]
 
 MOST_OF_A_RUN = 2**34  # bytes
 NUMBER = int | float
-KINDS = {"status": str, "engine": str, "seconds": NUMBER, "warnings": list, "seeds": list, "runs": list, "config": dict}
-KINDS_OF_ONE = {"status": str, "why": str, "seconds": NUMBER, "steps_done": int}  # of each entry of `runs`
+KINDS: dict[str, Any] = {
+    "status": str, "engine": str, "seconds": NUMBER, "warnings": list, "seeds": list, "runs": list, "config": dict,
+}  # fmt: skip
+KINDS_OF_ONE: dict[str, Any] = {"status": str, "why": str, "seconds": NUMBER, "steps_done": int}  # of each seed
 
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:

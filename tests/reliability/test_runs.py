@@ -2,6 +2,7 @@
 
 import collections
 import json
+import os
 import random
 import shutil
 import signal
@@ -15,6 +16,7 @@ import iclflow as icl
 from iclflow.results.labelled import to_tensors
 from iclflow.results.run import Run
 from iclflow.results.writing import leftovers, write_run, writing
+from iclflow.system.lock import holder, is_held
 from reliability import run_committer, strikes, two_commands
 from reliability.harness import FULL, PROGRAM, count, only_full, run
 from reliability.strikes import calls_of_one, traced
@@ -222,6 +224,20 @@ def test_a_second_writer_in_python_is_refused_in_one_line_and_changes_nothing(ru
     with writing(tmp_path / "fresh", overwrite=False), refused:
         icl.load(runs["new"]).save(tmp_path / "fresh")
     assert not (tmp_path / "fresh").exists()
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_neither_clears_a_file_nor_waits(runs, tmp_path):
+    path, mine = begin(tmp_path / "run", runs["old"]), tmp_path / "mine"
+    mine.write_text(NOTES)
+    (path / ".lock").unlink(missing_ok=True)
+    (path / ".lock").symlink_to(mine)
+    with pytest.raises(icl.BadInput, match="out"):
+        icl.load(runs["new"]).save(path, overwrite=True)
+    assert mine.read_text() == NOTES
+    (path / ".lock").unlink()
+    os.mkfifo(path / ".lock")
+    assert not is_held(path)
+    assert holder(path) == "another process"
 
 
 def test_every_flipped_bit_of_a_summary_is_found(runs, tmp_path, measured):

@@ -16,7 +16,7 @@ from pathlib import Path
 from iclflow.errors import BadInput
 from iclflow.system.regular import open_regular
 
-__all__ = ["NAME", "holder", "only_writer"]
+__all__ = ["NAME", "holder", "is_held", "only_writer"]
 
 NAME = ".lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)

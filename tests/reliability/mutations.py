@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["KINDS", "mutate"]
+__all__ = ["KINDS", "OTHERS", "mutate", "replaced"]
 
 WORDS = (
     "1e400", "-1e308", "1e-320", "-0.0", "nan", "inf", "-1", "0", "1_0", "0x1f", "1e5", "2.5", "true", "null", '""',
@@ -136,20 +136,21 @@ KINDS: dict[str, tuple[Bytes, ...]] = {  # by the end of a file's name
     ".txt": (*PLAIN, other_number, other_number, lines_changed),
 }
 
+OTHERS = ("nothing", "folder", "pipe", "device", "socket", "loop", "dangling", "empty", "itself below")
+
 
 def mutate(file: Path, dice: random.Random) -> str:
     """Make a file wrong in one way, which is returned."""
     if dice.random() < 0.08:
-        return replaced(file, dice)
+        return replaced(file, dice.choice(OTHERS))
     content = file.read_bytes()
     how = dice.choice(KINDS.get(file.suffix, PLAIN))
     file.write_bytes(how(content, dice) if content else b"x")
     return how.__name__
 
 
-def replaced(file: Path, dice: random.Random) -> str:
+def replaced(file: Path, kind: str) -> str:
     """Something else in the place of the file."""
-    kind = dice.choice(["nothing", "folder", "pipe", "device", "socket", "loop", "dangling", "empty", "itself below"])
     aside = file.with_name("aside")
     file.rename(aside)
     if kind == "folder":

@@ -5,6 +5,7 @@ against what was written. Now and then the command is asked as well.
 """
 
 import contextlib
+import itertools
 import json
 import random
 import resource
@@ -38,7 +39,7 @@ from iclflow.system.manifest import with_digest
 from iclflow.training.cost import refuse_oversized
 from reliability import second_roads
 from reliability.harness import count, tiny
-from reliability.mutations import mutate, other_value
+from reliability.mutations import OTHERS, mutate, other_value, replaced
 
 PATIENCE = 60  # seconds for one file
 ROOM = 2**30  # bytes by which the process may grow
@@ -315,14 +316,34 @@ def test_a_mutated_file_is_refused_in_one_line_or_read_rightly(name, tmp_path, c
     assert set(seen) <= {"refused", "read"}
 
 
+@pytest.mark.parametrize("name", ["run", "sweep", "results"])
+def test_anything_else_in_the_place_of_any_file_is_neither_read_nor_waited_for(name, tmp_path, measured):
+    kind, seen = FUZZED[name], Counter()
+    sound = kind.make(tmp_path)
+    written = kind.read(sound)
+    for file, other in itertools.product(files_of(sound), OTHERS):
+        aside = shutil.move(file, tmp_path / "aside")
+        shutil.copy(aside, file)
+        with bounded(f"{name}, {other} for {file.name}"):
+            seen[outcome(kind, sound, written, replaced(file, other))] += 1
+        shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        shutil.move(aside, file)
+    measured(f"{sum(seen.values())} files: {dict(seen)}, 0 wrong")
+    assert written.keys() == kind.read(sound).keys()
+    assert set(seen) <= {"refused", "read"}
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
+
+
 def mutated(path: Path, kind: Kind, dice: random.Random) -> str:
     """Make something wrong with the file, or with one of the files in a directory."""
     if kind.seal is not None:
         path = path / "summary.json"
         path.write_bytes(kind.seal(path.read_bytes(), dice))
         return "sealed"
-    files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file() and f.name != ".lock")
-    chosen = dice.choice(files)
+    chosen = dice.choice([path] if path.is_file() else files_of(path))
     return f"{mutate(chosen, dice)} of {chosen.name}"
 
 

@@ -292,6 +292,7 @@ FUZZED = {
 # --- the test ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", FUZZED)
 def test_a_mutated_file_is_refused_in_one_line_or_read_rightly(name, tmp_path, capsys, measured):
     kind, dice, seen = FUZZED[name], random.Random(name), Counter()

@@ -187,6 +187,7 @@ def pairs(tmp_path_factory):
         yield both
 
 
+@pytest.mark.timeout(3600)
 def test_two_writers_of_a_fresh_directory_never_both_succeed(pairs, tmp_path, measured):
     dice, wanted = random.Random(0), count(25, 2)
     for number in range(wanted):
@@ -201,6 +202,7 @@ def test_two_writers_of_a_fresh_directory_never_both_succeed(pairs, tmp_path, me
     measured(f"{wanted} pairs: one succeeded and one was refused in one line, each time")
 
 
+@pytest.mark.timeout(3600)
 def test_of_two_that_continue_a_run_each_that_succeeds_counts(pairs, tmp_path, measured):
     path, dice, wanted, done = tmp_path / "x", random.Random(1), count(25, 2), 0
     assert run(*TRAIN, "--no-figure", "--out", path)[0] == 0

@@ -158,7 +158,7 @@ def strace(how: str, path: Path, *filters: str) -> int:
     """The exit code of a command under strace, which writes what it sees to `trace` beside the directory."""
     log = ["-o", path.parent / "trace", "-e", *filters]
     command = ["strace", "-f", "-y", "-qq", *log, *PROGRAM, *COMMANDS[how], path]
-    return subprocess.run([*map(str, command)], capture_output=True, timeout=120).returncode
+    return subprocess.run([*map(str, command)], capture_output=True, timeout=600).returncode
 
 
 def calls_of_command(how: str, path: Path) -> list[tuple[str, int]]:

@@ -125,7 +125,8 @@ def conservation_drift(model: Model, parts: list[Weights], left: float) -> float
         return None
     first, last = layer_norms(model, parts[0]), layer_norms(model, parts[-1])
     moved = [np.abs((b - last[0]) - left * (a - first[0])).max() for a, b in zip(first[1:], last[1:], strict=True)]
-    return float(max(moved) / max(float(np.max(norm)) for norm in last))
+    size = max(float(np.max(norm)) for norm in last)
+    return float(max(moved) / size) if size > 0 else None
 
 
 def layer_norms(model: Model, trained: Weights) -> list[np.ndarray]:

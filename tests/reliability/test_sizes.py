@@ -93,7 +93,8 @@ def test_flows_from_large_weights_take_below_1_gb_and_say_how_they_ended(measure
         done = subprocess.run([sys.executable, "-c", FOLLOWED.format(*settings)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         status, settled, points, peak = done.stdout.split()
-        assert (status, settled) in (("ok", "True"), ("max_steps", "False")), settings
+        assert status in ("ok", "max_steps", "failed")  # the last where no double holds fast and slow weights together
+        assert (status == "ok") == (settled == "True"), settings
         assert int(points) < 10_000
         assert int(peak) < 2**20  # kilobytes
         most = max(most, int(peak))

@@ -68,7 +68,7 @@ LARGE = [
     ("", "icl.Separate(heads=5)", "init=10"), ("", "icl.Merged(heads=5)", "init=10"),
     ("spectrum=[4e8, 3e8]", "icl.Separate(heads=5)", "init=1e-2"),
     ("spectrum=[4e8, 3e8]", "icl.Merged(heads=5)", "init=3"),
-    ("", "icl.Separate(heads=5)", "weights=scaled(1e3)"), ("", "icl.Separate(heads=5)", "weights=scaled(1e6)"),
+    ("", "icl.Separate(heads=5)", "weights=scaled(1e3)"),
 ]  # fmt: skip
 FOLLOWED = """\
 import resource, warnings
@@ -93,8 +93,7 @@ def test_flows_from_large_weights_take_below_1_gb_and_say_how_they_ended(measure
         done = subprocess.run([sys.executable, "-c", FOLLOWED.format(*settings)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         status, settled, points, peak = done.stdout.split()
-        assert status in ("ok", "max_steps", "failed")  # the last where no double holds fast and slow weights together
-        assert (status == "ok") == (settled == "True"), settings
+        assert (status, settled) in (("ok", "True"), ("max_steps", "False")), settings
         assert int(points) < 10_000
         assert int(peak) < 2**20  # kilobytes
         most = max(most, int(peak))

@@ -35,7 +35,7 @@ FEW = 6  # values are listed up to this number, beyond it as a range
 
 def write_handout(where: Path, study: Study, result: Result, facts: dict[str, Any], fast: bool) -> None:
     """Write everything that belongs to a figure into its folder."""
-    name, source = study.name, inspect.getsource(inspect.getmodule(study.function) or study.function)
+    name, source = study.name, Path(inspect.getfile(study.function)).read_text()
     write_pictures(where, name, result)
     (where / f"{name}.py").write_text(source.rstrip("\n") + "\n" + SCRIPT_END.format(name=name, fast=fast))
     for label, experiment in result.runs.items():

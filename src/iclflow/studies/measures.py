@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import Comparison, Drop, compare_one, crossing
 from iclflow.config import Task
+from iclflow.figures.style import WIDTH
 from iclflow.models import Model
 from iclflow.results.run import Run
 from iclflow.system.lru_cache import LRUCache
@@ -23,6 +25,7 @@ __all__ = [
     "each_seed",
     "few",
     "loss_table",
+    "panels",
     "shifted",
     "stacked",
     "train",
@@ -69,6 +72,12 @@ def compare_seeds(runs: Run, source: str | None = None) -> list[Comparison]:
 def drop_errors(drops: Iterable[Drop]) -> list[float]:
     """The relative errors of predicted drop times; infinite where a drop has not come."""
     return [np.inf if drop.error is None else drop.error for drop in drops]
+
+
+def panels(height: float, rows: int, columns: int, **settings: Any) -> tuple[Figure, Any]:
+    """A figure as wide as the text, and its axes."""
+    figure = Figure(figsize=(WIDTH, height))
+    return figure, figure.subplots(rows, columns, **settings)
 
 
 def few(length: int, count: int = 500) -> Int[np.ndarray, " k"]:

@@ -4,15 +4,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.gains import gains
-from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, WIDTH, few_ticks, letters, log_time, shades, theory_key
+from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, few_ticks, letters, log_time, shades, theory_key
 from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
-from iclflow.studies.measures import drop_errors, drop_times, each_seed, loss_table, shifted, stacked, train
+from iclflow.studies.measures import drop_errors, drop_times, each_seed, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import directions, landscape, plateau_losses
 from iclflow.theory.decay import FOLD, decayed_strength
@@ -117,8 +116,7 @@ def decay(fast: bool = False) -> Result:
             settings[f"init {scale:g}, seed {seed}, gamma {gamma:.3g}"] = run.experiment
     table = pd.DataFrame(events)
     cut, courses = cut_off(scales[-1], free[0, scales[-1]], fast)
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+    figure, (left, middle, right) = panels(2.7, 1, 3, width_ratios=(1.25, 1, 1))
     for colour, (gamma, run) in zip(shades(len(cut)), cut.items(), strict=True):
         kept = run.time.values > 0
         left.plot(run.time.values[kept], run.loss.values[kept], color=colour, label=f"{1e3 * gamma:.3g}")

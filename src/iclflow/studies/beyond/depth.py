@@ -30,7 +30,7 @@ GRAMS = 256
 
 
 @dataclass(frozen=True)
-class Walked:
+class ForecastRun:
     """A run, its forecast, and when the loss was half-way between the levels of the forecast."""
 
     run: Run
@@ -71,7 +71,7 @@ def held(weights: Weights, task: icl.Task) -> set[tuple[int, int, int]]:
     return {(int(layer), int(head), int(d)) for layer, head, d in zip(*np.nonzero(share > 0.5), strict=True)}
 
 
-def walked(seed: int, offset: int, drops: int | None, lr: float, longer: float) -> Walked:
+def forecast_run(seed: int, offset: int, drops: int | None, lr: float, longer: float) -> ForecastRun:
     """A run by descent on the label blocks, with the forecast for the contexts that it sees."""
     task = shifted(PLANE, offset)
     weights = initial_weights(TWO_LAYERS, task, "entry", INIT, seed, covariances(task))
@@ -80,21 +80,21 @@ def walked(seed: int, offset: int, drops: int | None, lr: float, longer: float) 
     steps = int((end if drops else min(end, LONGEST)) / (2 * lr))
     settings = {"freeze_vectors": True, "gram_samples": GRAMS, "lr": lr, "records": 2, "progress": False}
     run = train(task, TWO_LAYERS, weights=weights, data_seed=seed, steps=steps, **settings)
-    return Walked(run, forecast, crossings(run, forecast.levels))
+    return ForecastRun(run, forecast, crossings(run, forecast.levels))
 
 
 @cache
-def to_the_second_drop(offset: int, sabotage: bool) -> list[Walked]:
+def to_the_second_drop(offset: int, sabotage: bool) -> list[ForecastRun]:
     """Runs that have learned both directions once."""
     seeds = range(offset, offset + (FEW if sabotage else SHORT))
-    return [walked(seed, offset, PLANE.dim, lr=0.1, longer=1.1) for seed in seeds]
+    return [forecast_run(seed, offset, PLANE.dim, lr=0.1, longer=1.1) for seed in seeds]
 
 
 @cache
-def to_the_end(offset: int, sabotage: bool) -> list[Walked]:
+def to_the_end(offset: int, sabotage: bool) -> list[ForecastRun]:
     """Runs down both staircases."""
     seeds = range(offset, offset + (FEW if sabotage else LONG))
-    return [walked(seed, offset, None, lr=0.5, longer=1.3) for seed in seeds]
+    return [forecast_run(seed, offset, None, lr=0.5, longer=1.3) for seed in seeds]
 
 
 def own_contexts(task: icl.Task, seed: int) -> Contexts:
@@ -250,26 +250,26 @@ def depth_end(sabotage: bool = False, offset: int = 0) -> float:
     return wrong * LONG / len(runs)
 
 
-def at_its_end(w: Walked) -> bool:
+def at_its_end(w: ForecastRun) -> bool:
     """Whether every layer holds every direction, and the loss hardly moves any more."""
     share = np.einsum("laa->la", layer_matrices(w.run.final_weights, w.run.task)) * covariances(w.run.task).eigenvalues
     loss, time = w.run.loss.values, w.run.time.values
     return bool(share.min() > 0.25 and loss[-1] > 0.999 * np.interp(0.95 * time[-1], time, loss))
 
 
-def clear(runs: list[Walked]) -> list[Walked]:
+def clear(runs: list[ForecastRun]) -> list[ForecastRun]:
     """The runs without a near tie."""
     return [w for w in runs if not w.forecast.close]
 
 
-def alone(w: Walked) -> np.ndarray:
+def alone(w: ForecastRun) -> np.ndarray:
     """The forecast for the first layer as if it were the only one."""
     task = w.run.task
     value, key, query = small(w.run.initial_weights, task)
     return ladder(contexts(task, 64), value[:1], key[:1], query[:1], drops=task.dim).drop_times
 
 
-def longer(w: Walked, factor: float, drops: int | None = None) -> Ladder:
+def longer(w: ForecastRun, factor: float, drops: int | None = None) -> Ladder:
     """The forecast for contexts that are longer by a factor."""
     task = w.run.task
     source = contexts(task.replace(context=round(factor * task.context)), 64)

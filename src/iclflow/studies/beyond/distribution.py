@@ -3,19 +3,22 @@
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.experiment import Experiment
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, few_ticks, letters, shades, theory_key
-from iclflow.studies.measures import drop_times, each_seed, shifted, train
+from iclflow.figures.style import COLOURS, THEORY, few_ticks, letters, shades, theory_key
+from iclflow.studies.measures import drop_times, each_seed, panels, shifted, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import drop_time_distribution as predicted_times
 from iclflow.theory import plateau_losses
 
-RUNS, DRAWS = 200, 2000
+TASK = icl.Task(dim=4, context=31)
+MODEL = icl.Separate(heads=5)
+INIT, RUNS, DRAWS = 1e-2, 200, 2000
 FAR = 100_000  # seeds of predicted draws: none of them is trained
 FEW_RUNS, FEW_DRAWS = 40, 400  # enough to show that it breaks
+SHOWN, FIRST = 1000, 10_000  # predicted draws in the figure, and the seed of the first
+HEADS = (1, 2, 4, 8, 16, 32)
 
 
 @claim(bound=1, seeds="0 to 199, 100000 to 101999")
@@ -32,13 +35,6 @@ def drop_distribution(sabotage: bool = False, offset: int = 0) -> float:
     return distance(seen, predicted) / critical
 
 
-TASK = icl.Task(dim=4, context=31)
-MODEL = icl.Separate(heads=5)
-INIT, SHOWN, PREDICTED = 1e-2, 200, 1000
-FIRST = 10_000  # seed of the first draw: none of them is trained
-HEADS = (1, 2, 4, 8, 16, 32)
-
-
 @figure()
 def drop_time_distribution(fast: bool = False) -> Result:
     r"""When a run will drop, before it is run: the spread over initial weights.
@@ -50,13 +46,12 @@ def drop_time_distribution(fast: bool = False) -> Result:
     initial weights. (c) Theory alone: median and range from 5 to 95 % of the first drop against the number of heads, in
     units of $1/\mathrm{init}$, for rank one and two: more heads bring the fastest of them forward.
     """
-    count, draws, heads = (6, 200, HEADS[:3]) if fast else (SHOWN, PREDICTED, HEADS)
+    count, draws, heads = (6, 200, HEADS[:3]) if fast else (RUNS, SHOWN, HEADS)
     predicted = predicted_times(TASK, MODEL, init=INIT, seeds=draws, seed=FIRST).values[:, :2]
     own = predicted_times(TASK, MODEL, init=INIT, seeds=count).values[:, :2]
     seen = observed(TASK, MODEL, 2, 0, count)
     sizes = pd.DataFrame([row for rank in (1, 2) for number in heads for row in spread(number, rank, fast)])
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.4, 1, 1))
+    figure, (left, middle, right) = panels(2.7, 1, 3, width_ratios=(1.4, 1, 1))
     edges = np.geomspace(0.9 * predicted.min(), 1.1 * max(predicted.max(), np.nanmax(seen)), 36)
     for m, colour in enumerate(COLOURS[:2]):
         for values, style in (
@@ -110,7 +105,7 @@ def observed(task: icl.Task, model: icl.Separate, drops: int, seed: int, seeds: 
 
 def spread(heads: int, rank: int, fast: bool) -> list[dict[str, int | float]]:
     """Median and range of the first drop in units of 1/init."""
-    small, draws = 1e-4, (20 if fast else 100) if rank > 1 else (100 if fast else PREDICTED)
+    small, draws = 1e-4, (20 if fast else 100) if rank > 1 else (100 if fast else SHOWN)
     model = icl.Separate(heads=heads, rank=rank)
     times = predicted_times(TASK, model, init=small, seeds=draws, seed=FIRST).sel(drop_number=1) * small
     low, median, high = times.quantile([0.05, 0.5, 0.95], "seed").values

@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
 import iclflow as icl
-from iclflow.figures.style import COLOURS, GREY, MODEL_COLOUR, THEORY, WIDTH, letters, log_time, plateau_lines, shades
+from iclflow.figures.style import COLOURS, GREY, MODEL_COLOUR, THEORY, letters, log_time, plateau_lines, shades
 from iclflow.models import Weights
 from iclflow.prediction.edges import stable_rates
-from iclflow.studies.measures import few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import directions, plateau_losses
 from iclflow.theory.edge import MODE_EDGE, mode_orbit
@@ -69,8 +68,7 @@ def edge(fast: bool = False) -> Result:
     half = train(TASK, MODEL, lr=between / 2, weights=start, steps=2 * steps, records=2)
     mus = np.linspace(0.5, 1.2, 60 if fast else 400)
     orbits = np.array([mode_orbit(mu) for mu in mus])
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3)
+    figure, (left, middle, right) = panels(2.7, 1, 3)
     left.plot(plateaus, RATE * rates[1:], "_", ms=22, color=THEORY["color"], label=r"theory: $2/\kappa$")
     left.plot(plateaus, RATE * found, "o", ms=5, color=MODEL_COLOUR["separate"], label="descent")
     left.axhline(RATE * between, color=shades(2)[1], lw=1.4, ls=":", label="step of b")

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import iclflow as icl
@@ -18,7 +17,7 @@ from iclflow.models.initial import initial_weights
 from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.studies.beyond.depth import crossings, layer_matrices, small
-from iclflow.studies.measures import loss_table, stacked, train
+from iclflow.studies.measures import loss_table, panels, stacked, train
 from iclflow.studies.study import Measured, Result, figure
 from iclflow.theory.depth import DRAWS, contexts, ladder, lowest_loss, white_drive
 from iclflow.theory.landscape import directions
@@ -52,8 +51,7 @@ def depth(fast: bool = False) -> Result:
     runs = {layers: train(task, model, progress=False, **how) for layers, model in models.items()}
     held = {layers: shares(runs[layers]) for layers in LAYERS[1:]}
     first = 0.5 * min(f.drop_times[0] for f in forecasts.values())
-    figure = Figure(figsize=(WIDTH, 3.1))
-    left, *others = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
+    figure, (left, *others) = panels(3.1, 1, 3, width_ratios=(1.3, 1, 1))
     for colour, (layers, run) in zip(shades(len(runs)), runs.items(), strict=True):
         kept = run.time.values > 0
         left.plot(run.time.values[kept], run.loss.values[kept], color=colour, lw=2.2, label=str(layers))
@@ -163,8 +161,7 @@ def depth_context(fast: bool = False) -> Result:
         }
         for n, run in runs.items()
     )  # fmt: skip
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
+    figure, (left, middle, right) = panels(2.7, 1, 3, width_ratios=(1.3, 1, 1))
     for colour, (n, run) in zip(COLOURS, runs.items(), strict=False):
         kept = run.time.values > 0
         left.plot(run.time.values[kept], run.loss.values[kept], color=colour, label=str(n))
@@ -274,8 +271,7 @@ def depth_weights(fast: bool = False) -> Result:
     found = [relative(layer_matrices(snapshots[int(np.argmin(np.abs(kept - t)))], task), task) for t in late]
     expected = [relative(rung.matrices, task) for rung in forecast.rungs]
     columns = list(zip(late, forecast.levels[1:], found, expected, strict=True))
-    figure = Figure(figsize=(WIDTH, 0.7 + 0.62 * WIDTH))
-    grid = figure.subplots(4, len(columns), squeeze=False)
+    figure, grid = panels(0.7 + 0.62 * WIDTH, 4, len(columns), squeeze=False)
     for column, (_, level, measured, theory) in enumerate(columns):
         for layer in range(2):
             for row, A in ((2 * layer, measured[layer]), (2 * layer + 1, theory[layer])):

@@ -4,18 +4,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import crossing
 from iclflow.experiment import Experiment
-from iclflow.figures.style import COLOURS, THEORY, WIDTH, few_ticks, letters, plateau_lines, theory_key
+from iclflow.figures.style import COLOURS, THEORY, few_ticks, letters, plateau_lines, theory_key
 from iclflow.models import Model
 from iclflow.prediction.batches import GROWTH, balanced_heads, fresh_draws
 from iclflow.prediction.result import Prediction
 from iclflow.prediction.sample import sample_draws, sample_landscape, sequences_of
 from iclflow.results.run import Run
-from iclflow.studies.measures import each_seed, shifted, train
+from iclflow.studies.measures import each_seed, panels, shifted, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import directions, landscape, plateau_losses
 from iclflow.theory.minibatches import merged_growth, noise_at
@@ -134,8 +133,7 @@ def minibatches(fast: bool = False) -> Result:
     rates, growing = growth_table(fast)
     floors, resting = floor_table(fast)
     scatter, curves, predicted, scattering = scattered(6 if fast else 24)
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3)
+    figure, (left, middle, right) = panels(2.7, 1, 3)
     for colour, (batch, own) in zip(COLOURS, rates.groupby("batch"), strict=False):
         left.plot(own.step, own.measured, "o", ms=4, color=colour, label=f"$B$ = {batch}")
         left.plot(own.step, own.theory, **THEORY)

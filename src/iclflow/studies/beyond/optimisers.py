@@ -21,7 +21,6 @@ from iclflow.units import clock_rate
 TASK = icl.Task(dim=4, context=31)
 MODEL = icl.Separate(heads=5)
 SMALL = icl.Task(dim=3, context=31)  # for claims that need hundreds of runs
-RATE = clock_rate(TASK, MODEL)
 
 
 @claim(bound=1, seeds="0 to 3")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy.special import zeta
 
 import iclflow as icl
-from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, WIDTH, letters, power_of_ten, shades, theory_key
+from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, letters, power_of_ten, shades, theory_key
+from iclflow.studies.measures import panels
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import scaling
 from iclflow.theory.scaling import ScalarModes, ScalingLaws, merged_excess, scalar_modes, separate_excess
@@ -91,49 +91,26 @@ def scaling_laws(fast: bool = False) -> Result:
     end = (dim / 2) ** (2 * laws.a + laws.b) / modes.drive[0]
     beyond = unlearned(modes, laws)
     fits = pd.DataFrame([fitted(dim, a, b) for a, b in pairs])
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1.2, 1))
+    figure, (left, middle, right) = panels(2.7, 1, 3, width_ratios=(1.2, 1.2, 1))
     for colour, size in zip(shades(len(SIZES)), SIZES, strict=True):
         time = np.geomspace(1, end / size, points)
         smooth = separate_excess(modes, size, time) + beyond
         left.plot(time, smooth, color=colour, label=power_of_ten(size))
         left.plot(time, laws.separate(size * time), **THEORY)
-        curves.append(
-            pd.DataFrame(
-                {"model": "separate", "size": size, "time": time, "excess": smooth, "law": laws.separate(size * time)}
-            )
-        )
+        curves.append(curve("separate", size, time, smooth, laws.separate(size * time)))
         time = np.geomspace(1, (dim / 2) ** (2 * laws.a + laws.b - 0.5) / modes.drive[0], points)
         merged = merged_excess(modes, size**2, time) + beyond
         middle.plot(time, merged, color=colour, label=power_of_ten(size))
-        curves.append(
-            pd.DataFrame({"model": "merged", "size": size, "time": time, "excess": merged, "law": laws.merged(time)})
-        )
+        curves.append(curve("merged", size, time, merged, laws.merged(time)))
     middle.plot(time, laws.merged(time), **THEORY)
     fine = np.geomspace(1, end / SIZES[-1], 4 * points)
     sizes = SIZES[-1] * np.abs(np.random.default_rng(0).standard_normal(dim))
     steps = separate_excess(modes, np.maximum(sizes, 1e-3 * SIZES[-1]), fine) + beyond
     left.plot(fine, steps, color=GREY, lw=0.8, zorder=0, label="random")
-    curves.append(
-        pd.DataFrame(
-            {
-                "model": "separate, random sizes",
-                "size": SIZES[-1],
-                "time": fine,
-                "excess": steps,
-                "law": laws.separate(SIZES[-1] * fine),
-            }
-        )
-    )
+    curves.append(curve("separate, random sizes", SIZES[-1], fine, steps, laws.separate(SIZES[-1] * fine)))
     for ax, title in ((left, "separate"), (middle, "merged")):
-        ax.set(
-            xscale="log",
-            yscale="log",
-            xlabel=r"time $t/\tau$",
-            ylabel="loss above its minimum",
-            title=title,
-            ylim=(0.8 * beyond, 2 * modes.saved.sum()),
-        )
+        ax.set(xscale="log", yscale="log", xlabel=r"time $t/\tau$", ylabel="loss above its minimum", title=title)
+        ax.set_ylim(0.8 * beyond, 2 * modes.saved.sum())
         theory_key(ax)
         ax.legend(title="initial size", loc="lower left", labelspacing=0.2)
     for name, marker in (("separate", "o"), ("merged", "s")):
@@ -150,6 +127,10 @@ def scaling_laws(fast: bool = False) -> Result:
         Measured("largest relative distance of a fitted amplitude from theory", float(np.abs(amplitudes - 1).max())),
     )
     return Result(figure, {"curves": pd.concat(curves), "fits": fits}, gaps, {})
+
+
+def curve(model: str, size: float, time: np.ndarray, excess: np.ndarray, law: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame({"model": model, "size": size, "time": time, "excess": excess, "law": law})
 
 
 def fitted(dim: int, a: float, b: float, first: float = 40) -> dict[str, float]:

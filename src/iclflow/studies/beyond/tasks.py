@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.gains import paper_reduced
@@ -19,7 +18,6 @@ from iclflow.figures.style import (
     LOSS_COLOUR,
     MODEL_COLOUR,
     THEORY,
-    WIDTH,
     few_ticks,
     letters,
     log_time,
@@ -27,7 +25,7 @@ from iclflow.figures.style import (
     theory_key,
 )
 from iclflow.results.run import Run
-from iclflow.studies.measures import drop_times, loss_table, shifted, stacked, train
+from iclflow.studies.measures import drop_times, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import drop_time_distribution, plateau_losses
 from iclflow.theory.task_sets import task_set_levels
@@ -146,8 +144,7 @@ def task_diversity(fast: bool = False) -> Result:
     runs = {count: trained(count) for count in counts}
     rows = pd.DataFrame([measured(run) for run in runs.values()])
     theory = pd.DataFrame([row for count in counts for row in expected(count, draws)])
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
+    figure, (left, middle, right) = panels(2.7, 1, 3, width_ratios=(1.3, 1, 1))
     drawn = [k for k in counts if k in SHOWN]
     for colour, count in zip(shades(len(drawn)), drawn, strict=True):
         time = runs[count].time.values

@@ -6,16 +6,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.plateaus import find_plateaus
 from iclflow.data.spectrum import covariances, root
-from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, WIDTH, apart, letters, log_time, plateau_lines
+from iclflow.figures.style import BLACK, COLOURS, GREY, THEORY, apart, letters, log_time, plateau_lines
 from iclflow.prediction.result import Prediction
 from iclflow.probing.result import Probe
 from iclflow.results.run import Run
-from iclflow.studies.measures import shifted, train
+from iclflow.studies.measures import panels, shifted, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import algorithm
 
@@ -140,8 +139,7 @@ def in_context_algorithm(fast: bool = False) -> Result:
     run = train(TASK, MODEL, init=init, records=800, time=1.5 * prediction.end)
     probe = icl.probe(run, shifts=False)
     assert isinstance(probe, Probe)
-    figure = Figure(figsize=(WIDTH, 4.4))
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 6))
+    figure, (above, below) = panels(4.4, 2, 1, sharex=True, height_ratios=(5, 6))
     first, last = 0.4 * float(prediction.drop_times[0]), float(run.time.values[-1])
     log_time(below, first, last)
     draw_names(above, probe, first)

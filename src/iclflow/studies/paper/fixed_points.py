@@ -19,7 +19,7 @@ from iclflow.engines.moment_loss import MomentLoss
 from iclflow.figures.style import BLACK, COLOURS, MODEL_COLOUR, THEORY, WIDTH, few_ticks, letters
 from iclflow.models import Model, Weights
 from iclflow.results.run import Run
-from iclflow.studies.measures import compare_seeds, shifted, stacked, train
+from iclflow.studies.measures import compare_seeds, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.system.compiled import compiled
 from iclflow.theory import directions, merged, separate
@@ -217,8 +217,7 @@ def conservation(fast: bool = False) -> Result:
     steps = (0.2, 0.1) if fast else (0.4, 0.2, 0.1, 0.05, 0.025)
     flows = {name: train(TASK, model, init=0.1, time=300.0, tolerance=TOLERANCE) for name, model in MODELS.items()}
     tables, ends = {}, {}
-    figure = Figure(figsize=(WIDTH, 2.8))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.8, 1, 2)
     curves = {f"{name}: {what}": (run, change) for name, run in flows.items() for what, change in changes(run)}
     for name, (run, change) in curves.items():
         time, (label, colour) = run.weights["time"].values, SHOWN[name]

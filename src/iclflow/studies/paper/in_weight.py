@@ -2,16 +2,15 @@
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import crossing
 from iclflow.comparison.gains import paper_weights
 from iclflow.data.moments import half_index
 from iclflow.data.population import population_moments
-from iclflow.figures.style import LOSS_COLOUR, THEORY, WIDTH, letters, theory_key
+from iclflow.figures.style import LOSS_COLOUR, THEORY, letters, theory_key
 from iclflow.results.run import Run
-from iclflow.studies.measures import few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import in_weight
 from iclflow.units import clock_rate, descent_lag
@@ -150,8 +149,8 @@ def icl_iwl(fast: bool = False) -> Result:
     """
     samples, fractions = (2000, (0.0, 0.6)) if fast else (5000, FRACTIONS)
     tables, experiments, errors, ends = {}, {}, [], []
-    figure = Figure(figsize=(WIDTH, 3.8))
-    axes = figure.subplots(-(-len(fractions) // 3), min(len(fractions), 3), sharex=True, sharey=True).ravel()
+    figure, grid = panels(3.8, -(-len(fractions) // 3), min(len(fractions), 3), sharex=True, sharey=True)
+    axes = grid.ravel()
     for ax, p in zip(axes, fractions, strict=True):
         task = TASK.replace(icl_fraction=p)
         run = train(task, MODEL, init=1e-6, samples=samples, test_samples=samples, lr=5e-4, steps=4000, seed=10)

@@ -9,18 +9,17 @@ import scipy.optimize
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one, crossing
 from iclflow.data.moments import AnyArray, AnyScalar
 from iclflow.data.population import population_moments
 from iclflow.engines.moment_loss import MomentLoss
-from iclflow.figures.style import MODEL_COLOUR, THEORY, WIDTH, letters, plateau_lines, shades, theory_key
+from iclflow.figures.style import MODEL_COLOUR, THEORY, letters, plateau_lines, shades, theory_key
 from iclflow.models import Model, equivalence
 from iclflow.models.parts import empty, take
 from iclflow.results.run import Run
-from iclflow.studies.measures import compare_seeds, each_seed, few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import compare_seeds, each_seed, few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.system.compiled import compiled
 from iclflow.theory import landscape, merged, minimum, white
@@ -276,8 +275,7 @@ def abrupt_drop(fast: bool = False) -> Result:
         name: train(icl.Task(dim=4, context=31, spectrum=law), icl.Merged(heads=8), init=1e-3, time=LAST)
         for name, law in SPECTRA.items()
     }
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.7, 1, 2)
     published = draw_published(left, merged, mlp)
     curves, worst = draw_flows(right, flows)
     letters(left, right)
@@ -342,8 +340,7 @@ def white_time_course(fast: bool = False) -> Result:
     here the dashed curve is the solution of the Riccati equation instead.
     """
     tables, experiments, weights, worst = {}, {}, {}, 0.0
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.7, 1, 2)
     colours = [*shades(len(sizes(fast))), MODEL_COLOUR["merged"]]
     for colour, (name, values, traces) in zip(colours, starts(fast), strict=True):
         run = white_run(WHITE, values, traces, records=300)

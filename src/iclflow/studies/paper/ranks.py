@@ -3,14 +3,23 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one
 from iclflow.comparison.plateaus import find_drops
-from iclflow.figures.style import BLACK, COLOURS, GREY, MODEL_COLOUR, THEORY, WIDTH, letters, log_time, theory_key
+from iclflow.figures.style import BLACK, COLOURS, GREY, MODEL_COLOUR, THEORY, letters, log_time, theory_key
 from iclflow.results.run import Run
-from iclflow.studies.measures import drop_errors, drop_times, each_seed, few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import (
+    drop_errors,
+    drop_times,
+    each_seed,
+    few,
+    loss_table,
+    panels,
+    shifted,
+    stacked,
+    train,
+)
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import Directions, Staircase, directions, plateau_losses, staircase
 
@@ -157,8 +166,8 @@ def ranks(fast: bool = False) -> Result:
     samples, steps, ranks = (5000, 5000, (2, 8)) if fast else (80_000, 20_000, range(1, 9))
     levels = plateau_losses(PUBLISHED)
     tables, experiments, firsts, means = {}, {}, [], []
-    figure = Figure(figsize=(WIDTH, 4.1 if len(ranks) > 4 else 2.4))
-    axes = figure.subplots(-(-len(ranks) // 4), min(len(ranks), 4), sharey=True).ravel()
+    figure, grid = panels(4.1 if len(ranks) > 4 else 2.4, -(-len(ranks) // 4), min(len(ranks), 4), sharey=True)
+    axes = grid.ravel()
     for ax, rank in zip(axes, ranks, strict=True):
         model, length = icl.Separate(heads=9, rank=rank), steps * LONGER.get(rank, 1)
         run = train(PUBLISHED, model, samples=samples, init=5e-3, lr=0.02, steps=length, seed=SEED)
@@ -217,8 +226,7 @@ def rank_weights(fast: bool = False) -> Result:
     held = values[-1, :, None] * np.einsum("hrd,hrd->hd", key[-1], query[-1]) > d.strength / 2
     grown = list(dict.fromkeys(prediction.heads.tolist()))
     errors, tables = [], {}
-    figure = Figure(figsize=(WIDTH, 3.9))
-    axes = figure.subplots(2, len(grown), sharex="col", sharey="row")
+    figure, axes = panels(3.9, 2, len(grown), sharex="col", sharey="row")
     for (top, below), h in zip(axes.T, grown, strict=True):
         size = float(d.strength[held[h]].sum() ** (1 / 3))
         shares = np.sqrt(d.strength / size) * held[h]

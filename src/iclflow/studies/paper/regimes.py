@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import iclflow as icl
 from iclflow.comparison.comparing import compare_one, crossing
@@ -15,11 +14,11 @@ from iclflow.comparison.plateaus import count_main_drops, find_drops, find_plate
 from iclflow.data.sequences import Law, fresh
 from iclflow.data.spectrum import covariances
 from iclflow.experiment import Experiment
-from iclflow.figures.style import MODEL_COLOUR, THEORY, WIDTH, letters, log_time, plateau_lines, shades, theory_key
+from iclflow.figures.style import MODEL_COLOUR, THEORY, letters, log_time, plateau_lines, shades, theory_key
 from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.results.run import Run
-from iclflow.studies.measures import each_seed, few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import each_seed, few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.system.compiled import compiled
 from iclflow.theory import landscape, lazy, minimum, plateau_losses
@@ -185,8 +184,7 @@ def init_scale(fast: bool = False) -> Result:
     runs = {scale: train(TASK, TWENTY, init=scale, time=END, engine="flow") for scale in scales}
     small = compare_one(runs[scales[0]], None)
     tables, lazy_gap = {}, 0.0
-    figure = Figure(figsize=(WIDTH, 2.9))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.9, 1, 2)
     for colour, (scale, run) in zip(shades(len(runs)), runs.items(), strict=True):
         time = run.time.values
         left.plot(time[1:], run.loss.values[1:], color=colour, label=f"{scale:g}")
@@ -249,8 +247,7 @@ def softmax(fast: bool = False) -> Result:
     experiments: dict[str, Experiment] = {}
     weights: dict[str, Weights] = {}
     counts, ends = {}, []
-    figure = Figure(figsize=(WIDTH, 2.8))
-    axes = figure.subplots(1, 2)
+    figure, axes = panels(2.8, 1, 2)
     for ax, (name, model) in zip(axes, MODELS.items(), strict=True):
         settings: dict[str, Any] = {**SETTINGS[name], "samples": samples, "seed": 10}
         run = train(TASK, model.replace(softmax=True), dtype="float32", **settings)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy.integrate import quad
 
 import iclflow as icl
@@ -19,7 +18,6 @@ from iclflow.figures.style import (
     GREY,
     MODEL_COLOUR,
     THEORY,
-    WIDTH,
     letters,
     log_time,
     plateau_lines,
@@ -36,6 +34,7 @@ from iclflow.studies.measures import (
     each_seed,
     few,
     loss_table,
+    panels,
     shifted,
     stacked,
     train,
@@ -48,13 +47,13 @@ from iclflow.theory.single_mode import time_to_reach, value_at
 
 TASK = icl.Task(dim=4, context=31)
 MODEL = icl.Separate(heads=5)
+PUBLIC = TASK.replace(normalize="none")
 LEVELS = TASK.dim + 1
 
 
 # --- plateau levels of a finite run -----------------------------------------------------------------------------------
 
 SAMPLES = 80_000
-
 FEW = 2  # runs that show what a wrong assumption breaks
 
 
@@ -254,8 +253,6 @@ def wrong_sets(run: Run, rising: bool) -> int:
 
 # --- the same on a finite sample --------------------------------------------------------------------------------------
 
-PUBLIC = TASK.replace(normalize="none")
-
 
 @claim(bound=0.035, seeds="0-9")
 def staircase_finite_sample(sabotage: bool = False, offset: int = 0) -> float:
@@ -318,8 +315,7 @@ def saddle_to_saddle(fast: bool = False) -> Result:
     one, comparison = runs.select(SEED), comparisons[0]
     theory = comparison.prediction.loss(one.time.values)
     levels = plateau_losses(PUBLIC)
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.7, 1, 2)
     kept = few(len(one.time))[1:]
     time = one.time.values
     for colour, seed, each in zip(shades(seeds), runs.seeds, comparisons, strict=True):
@@ -376,8 +372,7 @@ def value_weights(fast: bool = False) -> Result:
     end = 1.2 * icl.predict(TASK, MODEL, init=1e-3).end
     random = train(TASK, MODEL, init=1e-3, records=records, time=end)
     d = directions(TASK)
-    figure = Figure(figsize=(WIDTH, 2.7))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.7, 1, 2)
     time, alone = values(aligned)
     theory = np.stack([value_at(time, alone[0, h], d.drive[h], d.curvature[h]) for h in range(4)], axis=1)
     first = draw_values(left, time, alone, theory, {h: (rf"$\lambda = {x:.1f}$", h) for h, x in enumerate(d.query)})
@@ -452,8 +447,7 @@ def weight_maps(fast: bool = False) -> Result:
     middles = [drops[0] / 2, *((drops[:-1] + drops[1:]) / 2), run.time.values[-1]]
     records = [int(np.argmin(np.abs(run.weights["time"].values - t))) for t in middles]
     rows, worst = [], 0.0
-    figure = Figure(figsize=(WIDTH, 6.6))
-    axes = figure.subplots(len(records), 3, width_ratios=[4, 4, 1])
+    figure, axes = panels(6.6, len(records), 3, width_ratios=[4, 4, 1])
     for m, (record, line) in enumerate(zip(records, axes, strict=True)):
         key, query = (array[record, :, 0] for array in run.reduced.keys_and_queries)
         maps = {"key": key @ d.left, "query": query @ d.right, "value": run.reduced.value[record, :, None]}

@@ -28,7 +28,7 @@ from iclflow.figures.style import (
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import empty
 from iclflow.results.run import Run
-from iclflow.studies.measures import drop_errors, few, loss_table, shifted, stacked, train
+from iclflow.studies.measures import drop_errors, few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.paper.ranks import drop_time_error
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import directions, minimum, plateau_losses
@@ -311,8 +311,7 @@ def context_length(fast: bool = False) -> Result:
     assert shown is not None
     comparison = compare_one(shown, None)
     theory = comparison.prediction.loss(shown.time.values)
-    figure = Figure(figsize=(WIDTH, 2.8))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(2.8, 1, 2)
     kept = few(len(shown.time))[1:]
     left.plot(
         shown.time.values[kept], shown.loss.values[kept], color=COLOUR["all prefixes"], lw=2.4, label="all prefixes"

@@ -1,5 +1,7 @@
 """Scaling laws of the staircase: power laws of time, size and context."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy.special import zeta
@@ -129,7 +131,7 @@ def scaling_laws(fast: bool = False) -> Result:
     return Result(figure, {"curves": pd.concat(curves), "fits": fits}, gaps, {})
 
 
-def curve(model: str, size: float, time: np.ndarray, excess: np.ndarray, law: np.ndarray) -> pd.DataFrame:
+def curve(model: str, size: float, time: np.ndarray, excess: np.ndarray, law: Any) -> pd.DataFrame:
     return pd.DataFrame({"model": model, "size": size, "time": time, "excess": excess, "law": law})
 
 

@@ -21,7 +21,7 @@ from iclflow.studies.measures import (
     train,
 )
 from iclflow.studies.study import Measured, Result, claim, figure
-from iclflow.theory import Directions, Staircase, directions, plateau_losses, staircase
+from iclflow.theory import directions, plateau_losses
 
 TASK = icl.Task(dim=8)
 HEADS = {2: 5, 4: 3, 8: 2}
@@ -35,17 +35,11 @@ def rank_run(rank: int, offset: int, sabotage: bool) -> Run:
     return train(shifted(TASK, offset), model, init=SMALL, seed=offset, seeds=FEW if sabotage else SEEDS)
 
 
-def expected_staircase(run: Run, d: Directions) -> Staircase:
-    """The staircase predicted from the initial weights of a run with one seed."""
-    heads = run.model.reduced(run.initial_weights, run.task)
-    return staircase(d, heads.value, *heads.keys_and_queries)
-
-
-def drop_time_error(run: Run, d: Directions) -> float:
+def drop_time_error(run: Run, task: icl.Task) -> float:
     """Relative error of the predicted drop times, median over drops and seeds: near ties are rare, but far off."""
     errors = []
     for one in each_seed(run):
-        predicted = expected_staircase(one, d)
+        predicted = icl.predict(task, run.model, weights=one.initial_weights)
         observed = drop_times(one, predicted.levels)
         if not np.isfinite(observed).all():
             return np.inf
@@ -67,7 +61,7 @@ def rank_drop_times(rank: int, sabotage: bool, offset: int) -> float:
     """Error of the drop times; the sabotaged theory assumes twice the context."""
     run = rank_run(rank, offset, sabotage)
     task = run.task.replace(context=2 * TASK.context) if sabotage else run.task
-    return drop_time_error(run, directions(task))
+    return drop_time_error(run, task)
 
 
 @claim(bound=1, source="Fig. 3a", seeds="0-2", quick=True)

@@ -46,15 +46,15 @@ __all__ = [
     "with_adam_margin",
 ]
 
-FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-5)
-COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-4)
+FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-4, implicit=1e-6)
+COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-3, implicit=1e-5)
 TOGETHER = (
     replace(FINE, together=True),
     replace(COARSE, together=True),
 )
-WIDE = 3e-3  # a half-width from which heads do not leave
-SPREAD = 5.0  # a
-FLOOR = 1e-4  # b
+WIDE = 2e-2  # a half-width from which heads do not leave
+SPREAD, SPREAD_TOGETHER = 3.0, 2.0  # a
+FLOOR = 2e-4  # b
 VECTORS = 0.03  # c
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
 TAKEN = 0.1  # of stability: a share from which steps are taken one by one through drops
@@ -92,6 +92,10 @@ FEW_TASKS = (
 LATER_DROP = (
     "Without tasks of their own sequences have a later drop, which is not derived; the forecast ends before it."
 )
+LABEL_LEVELS = (
+    "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, and the loss"
+    " can rest between the levels, which are those of the label blocks."
+)
 SAMPLE = "On a finite sample the vector blocks drift away from zero, which theory leaves out."
 
 
@@ -110,10 +114,12 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
     edge = 0.0 if takes_steps(problem) else edge_share(problem)
     large = abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
     half = own + VECTORS * fine.leading_order + LARGE_WEIGHTS * large + MIXING * mixing(problem)
-    if isinstance(L, SampleLandscape):
+    if isinstance(L, SampleLandscape) and not problem.drifting:
         half = half + sampled(L, len(times))
     if edge > 0 and len(times):
         half = half + STEPPED * edge * problem.lag_step * np.log1p(top_rate(problem) * times) / times
+    if problem.pace is not None and len(times):
+        half = half + problem.pace.time / times  # a drop is seen to a step
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
     reasons = {
         NOT_SMALL: large,
@@ -121,10 +127,11 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
         TURNING: fine.turning,
-        SAMPLE: asymmetry > 0.01,
+        SAMPLE: asymmetry > 0.01 and not problem.drifting,
+        LABEL_LEVELS: asymmetry > ASYMMETRIC,
         TIED: bool((own > DOUBTFUL / 5).any()),
     }
-    outside = unsettled or fine.halfway or fine.turning
+    outside = unsettled or fine.halfway or fine.turning or asymmetry > ASYMMETRIC
     reliable = bool((half <= DOUBTFUL).all()) and not outside
     return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 
@@ -160,7 +167,7 @@ def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     apart = np.full(len(fine.drop_times), DOUBTFUL)
     apart[:count] = np.abs(fine.drop_times[:count] - coarse.drop_times[:count]) / fine.drop_times[:count]
     reach = np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times
-    return SPREAD * reach + FLOOR
+    return (SPREAD_TOGETHER if fine.together else SPREAD) * reach + FLOOR
 
 
 def depth_widths(fine: Ladder, coarse: Ladder, dim: int) -> Float[np.ndarray, " m"]:

@@ -11,7 +11,7 @@ from iclflow.prediction.edges import stable_rates
 from iclflow.studies.measures import few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import directions, plateau_losses
-from iclflow.theory.edge import MODE_EDGE, mode_orbit
+from iclflow.theory.laws.edge import MODE_EDGE, mode_orbit
 from iclflow.units import clock_rate
 
 TASK = icl.Task(dim=3, context=2000, spectrum="1,.1,.005")

@@ -15,7 +15,7 @@ from iclflow.results.run import Run
 from iclflow.studies.measures import drop_times, each_seed, few, loss_table, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import plateau_losses
-from iclflow.theory.adam import EPSILON
+from iclflow.theory.laws.adam import EPSILON
 from iclflow.units import clock_rate
 
 TASK = icl.Task(dim=4, context=31)

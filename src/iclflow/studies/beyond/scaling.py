@@ -10,8 +10,9 @@ import iclflow as icl
 from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, letters, power_of_ten, shades, theory_key
 from iclflow.studies.measures import panels
 from iclflow.studies.study import Measured, Result, claim, figure
-from iclflow.theory import scaling
-from iclflow.theory.scaling import ScalarModes, ScalingLaws, merged_excess, scalar_modes, separate_excess
+from iclflow.theory.collinear import Modes
+from iclflow.theory.laws import scaling
+from iclflow.theory.laws.scaling import ScalingLaws, merged_excess, scalar_modes, separate_excess
 
 PAIRS = ((1.5, 0.0), (2.0, 0.0), (1.2, 0.5), (1.5, 1.0), (2.0, 1.5))
 D, SIZE = 1000, 1e-3
@@ -27,7 +28,7 @@ def slope(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def unlearned(modes: ScalarModes, laws: ScalingLaws) -> float:
+def unlearned(modes: Modes, laws: ScalingLaws) -> float:
     """What directions beyond D are worth, which no run at D learns; without them D would bend the line."""
     return float(modes.saved[0] * zeta(laws.a + laws.b, len(modes.drive) + 1))
 

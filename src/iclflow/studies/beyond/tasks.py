@@ -28,7 +28,7 @@ from iclflow.results.run import Run
 from iclflow.studies.measures import drop_times, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.theory import drop_time_distribution, plateau_losses
-from iclflow.theory.task_sets import task_set_levels
+from iclflow.theory.laws.task_sets import task_set_levels
 
 MODEL = icl.Separate(heads=5)
 COUNTS = (1, 2, 8, 64)

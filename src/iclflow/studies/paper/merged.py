@@ -22,7 +22,8 @@ from iclflow.results.run import Run
 from iclflow.studies.measures import compare_seeds, each_seed, few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.system.compiled import compiled
-from iclflow.theory import landscape, merged, minimum, white
+from iclflow.theory import landscape, merged, minimum
+from iclflow.theory.laws import white
 
 TASK = icl.Task(dim=4, context=31)
 MODEL = icl.Merged(heads=8)

@@ -21,7 +21,8 @@ from iclflow.results.run import Run
 from iclflow.studies.measures import each_seed, few, loss_table, panels, shifted, stacked, train
 from iclflow.studies.study import Measured, Result, claim, figure
 from iclflow.system.compiled import compiled
-from iclflow.theory import landscape, lazy, minimum, plateau_losses
+from iclflow.theory import landscape, minimum, plateau_losses
+from iclflow.theory.laws import lazy
 
 TASK = icl.Task(dim=4, context=31)
 PAIRS, LARGE = 50, 0.8

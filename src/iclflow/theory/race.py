@@ -166,9 +166,9 @@ class Race:
 
     @cached_property
     def together(self) -> bool:
-        """Whether heads at rest stay: where they hold a force against decay, turn later, or rest less than others move."""
+        """Whether heads at rest stay: where they hold a force against decay, turn later, or rest too little."""
         drive = np.linalg.svd(self.opening)[1]
-        uneven = drive[self.driven - 1] < UNEVEN * drive[0]
+        uneven = bool(drive[self.driven - 1] < UNEVEN * drive[0])
         return self.accuracy.together or self.layout.channels > 0 or self.flow.decay > 0 or self.mixing or uneven
 
     @cached_property

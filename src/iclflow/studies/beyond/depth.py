@@ -40,7 +40,7 @@ class ForecastRun:
     @property
     def rungs(self) -> set[tuple[int, int, int]]:
         """Layer, head and direction of every drop of the forecast."""
-        return {(rung.layer, rung.head, rung.direction) for rung in self.forecast.rungs}
+        return set(self.forecast.rungs)
 
 
 def crossings(run: Run, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels-1"]:
@@ -75,7 +75,8 @@ def forecast_run(seed: int, offset: int, drops: int | None, lr: float, longer: f
     """A run by descent on the label blocks, with the forecast for the contexts that it sees."""
     task = shifted(PLANE, offset)
     weights = initial_weights(TWO_LAYERS, task, "entry", INIT, seed, covariances(task))
-    forecast = ladder(own_contexts(task, seed), *small(weights, task), drops=drops)
+    forecast = ladder(own_contexts(task, seed), *small(weights, task))
+    forecast = forecast.until(drops) if drops else forecast
     end = longer * forecast.drop_times[-1]
     steps = int((end if drops else min(end, LONGEST)) / (2 * lr))
     settings = {"freeze_vectors": True, "gram_samples": GRAMS, "lr": lr, "records": 2, "progress": False}
@@ -223,7 +224,7 @@ def depth_second_wait(sabotage: bool = False, offset: int = 0) -> float:
     off, runs = 0, to_the_end(offset, sabotage)
     for w in clear(runs):
         dim = w.run.task.dim
-        predicted = (longer(w, 1.5, dim + 1) if sabotage else w.forecast).drop_times
+        predicted = (longer(w, 1.5) if sabotage else w.forecast).drop_times
         error = abs((w.seen[dim] - w.seen[dim - 1]) / (predicted[dim] - predicted[dim - 1]) - 1)
         off += int(not error <= 0.1)  # also where the drop has not come
     return off * LONG / len(runs)
@@ -258,22 +259,22 @@ def at_its_end(w: ForecastRun) -> bool:
 
 
 def clear(runs: list[ForecastRun]) -> list[ForecastRun]:
-    """The runs without a near tie."""
-    return [w for w in runs if not w.forecast.close]
+    """The runs without a near tie: on the first staircase every head holds its direction nearly alone."""
+    return [w for w in runs if w.forecast.held[: w.run.task.dim].min() > 0.9]
 
 
 def alone(w: ForecastRun) -> np.ndarray:
     """The forecast for the first layer as if it were the only one."""
     task = w.run.task
     value, key, query = small(w.run.initial_weights, task)
-    return ladder(contexts(task, 64), value[:1], key[:1], query[:1], drops=task.dim).drop_times
+    return ladder(contexts(task, 64), value[:1], key[:1], query[:1]).until(task.dim).drop_times
 
 
-def longer(w: ForecastRun, factor: float, drops: int | None = None) -> Ladder:
+def longer(w: ForecastRun, factor: float) -> Ladder:
     """The forecast for contexts that are longer by a factor."""
     task = w.run.task
     source = contexts(task.replace(context=round(factor * task.context)), 64)
-    return ladder(source, *small(w.run.initial_weights, task), drops=drops)
+    return ladder(source, *small(w.run.initial_weights, task))
 
 
 def hidden(sequences: np.ndarray, dim: int) -> np.ndarray:

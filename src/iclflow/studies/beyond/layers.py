@@ -19,7 +19,7 @@ from iclflow.results.run import Run
 from iclflow.studies.beyond.depth import crossings, layer_matrices, small
 from iclflow.studies.measures import loss_table, panels, stacked, train
 from iclflow.studies.study import Measured, Result, figure
-from iclflow.theory.depth import DRAWS, contexts, ladder, lowest_loss, white_drive
+from iclflow.theory.depth import contexts, ladder, lowest_loss, white_drive
 from iclflow.theory.landscape import directions
 
 TASK, FAST_TASK = icl.Task(dim=2, context=20), icl.Task(dim=1, context=20)
@@ -260,7 +260,7 @@ def depth_weights(fast: bool = False) -> Result:
     """
     task, model = FAST_TASK if fast else MAPPED, icl.Separate(heads=2 if fast else 4, layers=2)
     weights = initial_weights(model, task, "entry", INIT, 0, covariances(task))
-    forecast = ladder(contexts(task, DRAWS), *small(weights, task))
+    forecast = ladder(contexts(task, layers=2), *small(weights, task))
     run = train(
         task, model, weights=weights, freeze_vectors=True, gram_samples=FEW_CONTEXTS * task.dim**2, lr=rate(task),
         steps=int(1.3 * forecast.drop_times[-1] / (2 * rate(task))), records=RECORDS, progress=False,
@@ -269,7 +269,7 @@ def depth_weights(fast: bool = False) -> Result:
     late = seen[:-1] + LATE * np.diff(seen)
     kept, snapshots = run.weights["time"].values, list(run.snapshots())
     found = [relative(layer_matrices(snapshots[int(np.argmin(np.abs(kept - t)))], task), task) for t in late]
-    expected = [relative(rung.matrices, task) for rung in forecast.rungs]
+    expected = [relative(matrices, task) for matrices in forecast.matrices]
     columns = list(zip(late, forecast.levels[1:], found, expected, strict=True))
     figure, grid = panels(0.7 + 0.62 * WIDTH, 4, len(columns), squeeze=False)
     for column, (_, level, measured, theory) in enumerate(columns):

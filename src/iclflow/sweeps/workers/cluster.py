@@ -118,7 +118,7 @@ class Absence:
         if jobs is not None:
             self.replace_dead_jobs(jobs, now)
         elif now - self.since > LONGEST_ABSENCE:
-            raise IclflowError(f"scheduler: has had no worker for {duration(now - self.since)}")
+            raise IclflowError(f"scheduler: has had no worker for {duration(now - self.since)}; resume once there is one")
 
     def replace_dead_jobs(self, known: set[str], now: float) -> None:
         """Let the cluster forget the jobs that Slurm has not known for a while, so that it asks for new ones."""
@@ -133,7 +133,8 @@ class Absence:
             return
         self.dead_jobs += len(dead)
         if self.dead_jobs > MOST_DEAD_JOBS and not self.workers:
-            raise IclflowError(f"scheduler: {self.dead_jobs} jobs in a row ended before their worker connected")
+            why = "jobs in a row ended before their worker connected; resume once their logs show no error"
+            raise IclflowError(f"scheduler: {self.dead_jobs} {why}")
 
         async def forget() -> None:
             for name in dead:

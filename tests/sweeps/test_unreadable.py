@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import iclflow as icl
+from commands import call
 from iclflow.sweeps.store.check import check
 from iclflow.sweeps.store.protocol import open_store
 from iclflow.system.lock import is_held, only_writer
@@ -53,3 +54,33 @@ def failing(code):
         raise OSError(code, os.strerror(code))
 
     return read_bytes
+
+
+FILES = ("sweep.json", "sweep.copy.json", ".lock", "runs/000001.json", "arrays.zarr/summary/c.1.0",
+         "arrays.zarr/curves/c.1.0.0", "arrays.zarr/zarr.json", "arrays.zarr/curves/zarr.json")  # fmt: skip
+COMMANDS = (
+    ["status"],
+    ["check"],
+    ["check", "--repair", "--workers", "0"],
+    ["export", "--csv", "{out}.csv"],
+    ["figure", "--out", "{out}.png"],
+)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", FILES)
+def test_pipes_and_devices_in_a_store_are_refused_at_once(tmp_path, capsys, name, kind):
+    path = icl.sweep({**GRID, "seeds": 2}, tmp_path / "s", workers=0).path
+    (path / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(path / name)
+    else:
+        (path / name).symlink_to("/dev/zero")
+    for command, *flags in COMMANDS:
+        flags = [flag.format(out=tmp_path / "out") for flag in flags]
+        code, _, err = call(capsys, "sweep", command, path, *flags)
+        assert code in (0, 2, 3), err
+        assert "Traceback" not in err
+        if command == "check" and not flags and name != ".lock":
+            assert code == 3
+            assert name.rpartition("/")[2] in err

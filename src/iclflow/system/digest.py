@@ -1,5 +1,6 @@
 """SHA-256 digests of files and of anything that JSON can hold."""
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -17,7 +18,9 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's content."""
+    """The digest of a file's content; a pipe or a device, which could be read for ever, is refused as not found."""
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "is not a regular file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,7 +17,9 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The content of a file that `write_manifest` wrote; an error if a single byte has changed."""
+    """The content of a file that `write_manifest` wrote; an error if a single byte has changed, or if it is a pipe."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DamagedStore(f"{path}: is not a regular file")
     data = path.read_bytes()
     try:
         content = json.loads(data)

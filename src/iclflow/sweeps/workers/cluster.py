@@ -118,7 +118,9 @@ class Absence:
         if jobs is not None:
             self.replace_dead_jobs(jobs, now)
         elif now - self.since > LONGEST_ABSENCE:
-            raise IclflowError(f"scheduler: has had no worker for {duration(now - self.since)}; resume once there is one")
+            raise IclflowError(
+                f"scheduler: has had no worker for {duration(now - self.since)}; resume once there is one"
+            )
 
     def replace_dead_jobs(self, known: set[str], now: float) -> None:
         """Let the cluster forget the jobs that Slurm has not known for a while, so that it asks for new ones."""

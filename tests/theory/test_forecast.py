@@ -90,7 +90,7 @@ def test_the_loss_of_all_blocks_is_exact_and_its_flow_and_jacobian_are_its_deriv
     moments = population_moments(task, model.normalize(task), "all")
     parts = parts_of(model.reduced(weights, task))
     layout = Layout.of(parts, task.out_dim)
-    flow, start = Flow(landscape(task), layout, AllBlocks(layout, feature_moments(task))), layout.join(parts)
+    flow, start = Flow(landscape(task), layout, AllBlocks.of(layout, feature_moments(task))), layout.join(parts)
     exact = moments.loss_and_slope(coefficients(model, weights, task))[0]
 
     def loss(rows):

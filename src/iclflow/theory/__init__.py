@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape, minimum, plateau_losses
-from iclflow.theory.staircase import Staircase, staircase
 
 if TYPE_CHECKING:
     from iclflow.theory import (
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Directions",
     "Landscape",
-    "Staircase",
     "algorithm",
     "decay",
     "depth",
@@ -46,7 +44,6 @@ __all__ = [
     "separate",
     "single_mode",
     "softmax",
-    "staircase",
     "task_sets",
     "white",
 ]

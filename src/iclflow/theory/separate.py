@@ -15,14 +15,14 @@ O\,G$.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from iclflow.data.spectrum import root
 from iclflow.errors import BadInput
-from iclflow.theory.landscape import Directions, Landscape, Remaining, spans
+from iclflow.theory.landscape import Directions, Landscape
 
 __all__ = [
     "Conditions",
@@ -58,11 +58,13 @@ class SampleLandscape:
       x_d\rangle$$
     """
 
-    cross: Float[np.ndarray, "*runs D D"]
-    quadratic: Float[np.ndarray, "*runs D D D D"]  # indices a, c, b, d
-    base: Any  # of each run: a float
+    cross: Float[np.ndarray, "D D"]
+    quadratic: Float[np.ndarray, "D D D D"]  # indices a, c, b, d
+    base: float
     outputs: int = 1
-    asymmetry: float = 0.0  # size of the odd moments of the tasks, which push on the vector blocks; 0 where these stay
+    asymmetry: float = 0.0  # size of the odd moments of the tasks, where they push on vector blocks that are left out
+    features: Float[np.ndarray, "F F"] | None = None  # moments of all blocks, where they are followed (`all_blocks`)
+    correlation: Float[np.ndarray, "O E E D"] | None = None  # of these features with the labels
 
     def loss(self, A: Matrix) -> float:
         r"""$L(A)$, a mean over outputs that all carry the same $A$."""
@@ -76,28 +78,7 @@ class SampleLandscape:
     def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
         r"""$\mathcal Q A$, the part of the gradient that is linear in $A$."""
         D = A.shape[-1]
-        if self.quadratic.ndim > 4:  # runs side by side, each with a sample of its own
-            quadratic = self.quadratic.reshape(len(A), D * D, D * D)
-            return (A.reshape(len(A), 1, D * D) @ quadratic).reshape(A.shape)
         return (A.reshape(-1, D * D) @ self.quadratic.reshape(D * D, D * D)).reshape(A.shape)
-
-    def beyond(self, A: Matrix) -> Remaining:
-        r"""What is left to learn where heads rest that hold `A`, as `Landscape.beyond` [`remaining`].
-
-        With $t$ the entries of a matrix along a key or a query of these heads and $o$ the others,
-        $\mathcal Q' = \mathcal Q_{oo} - \mathcal Q_{ot}\mathcal Q_{tt}^{-1}\mathcal Q_{to}$.
-        """
-        keys, queries, left, right = spans(A)
-        rows, columns = np.hstack([keys, left]), np.hstack([queries, right])
-        D, rest = len(A), left.shape[1]
-        form = np.einsum("acbd,ai,cj,bk,dl->ijkl", self.quadratic, rows, columns, rows, columns, optimize=True)
-        form = form.reshape(D * D, D * D)
-        open_ = (np.add.outer(np.arange(D) < D - rest, np.arange(D) < D - rest) == 0).ravel()
-        across = form[np.ix_(~open_, open_)]
-        left_over = form[np.ix_(open_, open_)] - across.T @ np.linalg.solve(form[np.ix_(~open_, ~open_)], across)
-        quadratic = left_over.reshape(rest, rest, rest, rest)
-        cross = left.T @ self.force(A) @ right
-        return Remaining(left, right, SampleLandscape(cross, quadratic, self.loss(A), self.outputs, self.asymmetry))
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:

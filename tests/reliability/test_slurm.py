@@ -15,6 +15,7 @@ from reliability.test_cluster import one_death_from_the_end
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sweep.md"
 [RECIPE] = [block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "SLURMCluster" in block]
+[ARRAY] = [block for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) if "--array" in block]
 HERE = {  # what a reader adapts
     'interface="ib0"': 'interface="lo"',
     'memory="4GB"': 'memory="1GB"',
@@ -164,3 +165,27 @@ def test_jobs_that_can_never_start_end_the_sweep(tmp_path, slurm, measured):
     assert process.returncode == 1, err
     assert "jobs in a row ended before their worker connected" in err.splitlines()[-1]
     measured("every job cancelled while starting: the sweep ends with exit code 1")
+
+
+@only_full
+def test_the_script_for_an_array_of_jobs_fills_the_store_although_two_are_requeued(tmp_path, slurm, measured):
+    file, path = tiny(tmp_path, 8, steps=5000), tmp_path / "s"
+    script = ARRAY
+    for theirs, ours in {
+        "1-100": "1-8", "/100": "/8", "--mem=2G": "--mem=500M", "iclflow sweep": f"{sys.executable} -m iclflow sweep",
+        "ranks.toml": file.name, "/shared/me/ranks": str(path),
+    }.items():  # fmt: skip
+        assert theirs in script
+        script = script.replace(theirs, ours)
+    (tmp_path / "array.sh").write_text(script)
+    slurm.command("sbatch", f"--chdir={tmp_path}", str(tmp_path / "array.sh"))
+    assert until(lambda: runs_in(path) > 2, 200, 0.2), slurm.log()
+    requeued = sorted(slurm.jobs())[:2]
+    for job in requeued:
+        slurm.command("scontrol", "requeue", job)
+    waiting = lambda: [*slurm.jobs("PENDING"), *slurm.jobs(), *slurm.jobs("COMPLETING")]
+    assert until(lambda: not waiting(), 500, 1), waiting()
+    assert finished(path) == undisturbed(tmp_path, file), [out.read_text()[-300:] for out in tmp_path.glob("*.out")]
+    last = max(tmp_path.glob("slurm-*.out"), key=lambda out: out.stat().st_mtime).read_text().splitlines()[-1]
+    assert last == f"{path}: all 32 runs are there"
+    measured(f"32 runs in an array of 8 jobs, of which {len(requeued)} were requeued: all there, 0 lost")

@@ -98,7 +98,7 @@ class Absence:
         self.client = client
         self.cluster: Any = None if isinstance(scheduler, str) else scheduler
         self.since = self.looked = time.monotonic()
-        self.workers, self.dead_jobs = 0, 0
+        self.workers, self.dead_count = 0, 0
         self.missing: dict[str, float] = {}  # since when Slurm has not known a job
 
     def __str__(self) -> str:
@@ -113,37 +113,37 @@ class Absence:
         self.looked = now
         self.workers = sum(self.client.nthreads().values())
         if self.workers:
-            self.since, self.dead_jobs = now, 0
-        jobs = known_jobs() if hasattr(self.cluster, "job_name") else None
-        if jobs is not None:
-            self.replace_dead_jobs(jobs, now)
-        elif now - self.since > LONGEST_ABSENCE:
-            raise IclflowError(
-                f"scheduler: has had no worker for {duration(now - self.since)}; resume once there is one"
-            )
+            self.since, self.dead_count = now, 0
+        known = known_jobs() if hasattr(self.cluster, "job_name") else None
+        if known is None and now - self.since > LONGEST_ABSENCE:
+            raise IclflowError(f"scheduler: no worker for {duration(now - self.since)}; resume once there is one")
+        if known is not None and (dead := self.dead_jobs(known, now)):
+            self.dead_count += len(dead)
+            if self.dead_count > MOST_DEAD_JOBS and not self.workers:
+                why = "jobs in a row ended before their worker connected; resume once their logs show no error"
+                raise IclflowError(f"scheduler: {self.dead_count} {why}")
+            self.ask_again(dead)
 
-    def replace_dead_jobs(self, known: set[str], now: float) -> None:
-        """Let the cluster forget the jobs that Slurm has not known for a while, so that it asks for new ones."""
-        jobs, present, dead = self.cluster.workers, {str(name) for name in self.cluster.observed}, []
-        for name, job in list(jobs.items()):
+    def dead_jobs(self, known: set[str], now: float) -> list[Any]:
+        """The names of the jobs without a worker that Slurm has not known for a while."""
+        present, dead = {str(name) for name in self.cluster.observed}, []
+        for name, job in list(self.cluster.workers.items()):
             connected = any(one == str(name) or one.startswith(f"{name}-") for one in present)
             if job.job_id is None or job.job_id in known or connected:
                 self.missing.pop(job.job_id, None)
             elif now - self.missing.setdefault(job.job_id, now) > MISSING_JOB:
                 dead.append(name)
-        if not dead:
-            return
-        self.dead_jobs += len(dead)
-        if self.dead_jobs > MOST_DEAD_JOBS and not self.workers:
-            why = "jobs in a row ended before their worker connected; resume once their logs show no error"
-            raise IclflowError(f"scheduler: {self.dead_jobs} {why}")
+        return dead
+
+    def ask_again(self, dead: list[Any]) -> None:
+        """Let the cluster forget jobs; it then has fewer than it was told to have, and makes new ones."""
 
         async def forget() -> None:
             for name in dead:
-                jobs.pop(name, None)
+                self.cluster.workers.pop(name, None)
 
         self.cluster.sync(forget)
-        self.cluster.scale(len(self.cluster.plan))  # as many as before: those that are forgotten are made anew
+        self.cluster.scale(len(self.cluster.plan))
 
 
 def known_jobs() -> set[str] | None:

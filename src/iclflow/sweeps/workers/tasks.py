@@ -17,17 +17,7 @@ from iclflow.sweeps.store.protocol import WORK, Store, open_store
 from iclflow.system.atomic import NO_ROOM
 from iclflow.system.cores import one_blas_thread
 
-__all__ = [
-    "MOST_TRIES",
-    "Code",
-    "code_of",
-    "compute",
-    "do_run",
-    "handshake",
-    "lost_run",
-    "make_moments",
-    "single_thread",
-]
+__all__ = ["MOST_TRIES", "code_of", "do_run", "handshake", "lost_run", "make_moments", "single_thread"]
 
 MOST_TRIES = 3
 MOST_SHAPES = 32  # approximate number of compiled programs in memory

@@ -53,7 +53,7 @@ TOGETHER = (
     replace(COARSE, together=True),
 )
 WIDE = 3e-3  # a half-width from which heads do not leave
-SPREAD = 5.0  # a
+SPREAD, SPREAD_TOGETHER = 5.0, 2.0  # a
 FLOOR = 1e-4  # b
 VECTORS = 0.03  # c
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
@@ -114,6 +114,8 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
         half = half + sampled(L, len(times))
     if edge > 0 and len(times):
         half = half + STEPPED * edge * problem.lag_step * np.log1p(top_rate(problem) * times) / times
+    if problem.pace is not None and len(times):
+        half = half + problem.pace.time / times  # a drop is seen to a step
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
     reasons = {
         NOT_SMALL: large,
@@ -160,7 +162,7 @@ def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     apart = np.full(len(fine.drop_times), DOUBTFUL)
     apart[:count] = np.abs(fine.drop_times[:count] - coarse.drop_times[:count]) / fine.drop_times[:count]
     reach = np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times
-    return SPREAD * reach + FLOOR
+    return (SPREAD_TOGETHER if fine.together else SPREAD) * reach + FLOOR
 
 
 def depth_widths(fine: Ladder, coarse: Ladder, dim: int) -> Float[np.ndarray, " m"]:

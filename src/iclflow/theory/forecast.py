@@ -46,6 +46,7 @@ class Forecast:
     leading_order: bool = False  # vector blocks are there, but only their two channels were followed
     halfway: bool = False  # heads rest on the way in a state that holds a direction in part
     turning: bool = False  # grown heads turn slowly while others wait, which was not followed
+    together: bool = False  # heads at rest stayed in the race of the others
 
     def loss(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The loss at any times, interpolated with its slope [`forecast`]."""
@@ -139,6 +140,7 @@ def summarize(race: Race, d: Directions | None, delay: float = 0.0) -> Forecast:
         time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
         np.array(shares, dtype=float), np.array(directions, dtype=int),
         leading_order=race.layout.channels > 0 and race.flow.blocks is None, halfway=halfway, turning=race.turning,
+        together=race.together,
     )  # fmt: skip
 
 
@@ -170,10 +172,10 @@ def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[S
     saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
     comes = np.argmax(course > MIDPOINT, axis=0)
     order = sorted(np.flatnonzero(~held & (most > race.held_from)), key=lambda j: int(comes[j]))
-    ends = [*(int(comes[j]) for j in order[1:]), len(course)]
     done = []
-    for j, end in zip(order, ends, strict=True):
+    for j, following in zip(order, [*order[1:], None], strict=False):
         held[j], begin = True, int(comes[j])
+        end = len(course) if following is None else int(comes[following])
         rest = begin + int(np.argmin(calm[begin:end])) if end > begin else begin
         left_again = (course[rest] < race.held_from) & (course[: rest + 1] > race.held_from).any(axis=0)
         held &= ~left_again

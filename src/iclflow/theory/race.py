@@ -51,6 +51,7 @@ MOST_FOLLOWED = 20_000  # implicit steps on a sample
 AFTERWARDS = 1.25  # times the time at which all is learned: so long a sample is followed
 FAST, SLOW = 0.02, 0.005  # times the lag: relative velocities at which steps are taken, and are no longer
 MOST_STEPPED = 200_000  # that are taken in one drop
+LATE = 10  # time constants after which heads at rest are where they settle
 GATHERED = 20  # times 1/(1 - beta) steps: momentum has gathered its speed
 RESOLVED, FEWEST = 0.05, 50  # a step is recorded when heads have moved so far, or after so many
 NEUTRAL = 1e-5  # of the largest rate, where heads settle for good
@@ -160,6 +161,11 @@ class Race:
             return True
         pairs = ((L.context, L.query), (L.cross, L.query), (L.cross, L.context))
         return not all(np.allclose(a @ b, (a @ b).T, rtol=0, atol=1e-9 * np.abs(a @ b).max()) for a, b in pairs)
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether heads at rest stay: where they hold a share of the force against decay, and where they turn later."""
+        return self.accuracy.together or self.layout.channels > 0 or self.flow.decay > 0 or self.mixing
 
     @cached_property
     def driven(self) -> int:
@@ -460,7 +466,7 @@ def run(races: Sequence[Race]) -> list[Race]:
         return [race for race in races if not finished(race.followed)]
     for race in races:
         race.begin()
-    if races[0].layout.channels or races[0].mixing or races[0].accuracy.together:
+    if races[0].together:
         return [race for race in races if not finished(race.alone)]
     return [entrant.race for entrant in side_by_side(races) if not finished(entrant.go_on_alone)]
 
@@ -558,7 +564,8 @@ class Entrant:
         last = settled(flow, near)
         if not (np.abs(last - held).max(1) <= FARTHEST * self.race.accuracy.rest * size).all():
             return None  # without the others they would rest elsewhere
-        self.growth = max(self.growth, growth)
+        if growth > self.race.accuracy.neutral * drive * size.max():
+            self.growth = max(self.growth, growth)
         return resting, last
 
     def depart(self, resting: Heads, held: Held) -> bool:
@@ -572,8 +579,12 @@ class Entrant:
         leaving = np.flatnonzero(~self.gone)[resting]
         self.gone[leaving] = True  # what they have along what others hold, those have answered
         race.rows[leaving] = stage.layout.turned(held, self.remaining.left.T, self.remaining.right.T)
+        over = learned >= stage.driven or self.gone.all()
+        if over:
+            race.now += LATE / (self.drive * np.abs(held).max())
+            race.record(np.zeros_like(race.rows), np.zeros_like(race.rows))
         race.rests.append(Rest(len(race.records) - 1, race.rows.copy()))
-        if learned >= stage.driven or self.gone.all():
+        if over:
             return False
         self.held = race.layout.matrix(race.rows[self.gone])
         self.enter(race.landscape.beyond(self.held / self.outputs))

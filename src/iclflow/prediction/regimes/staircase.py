@@ -29,10 +29,10 @@ from iclflow.prediction.problem import Problem, parts_of
 from iclflow.prediction.regimes.regime import Regime
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
-from iclflow.theory.edge import sharpness
 from iclflow.theory.forecast import Forecast, forecast, stepped
 from iclflow.theory.landscape import Directions, Landscape, component_count, directions
-from iclflow.theory.muon import muon_heads, muon_stacked
+from iclflow.theory.laws.edge import sharpness
+from iclflow.theory.laws.muon import muon_heads, muon_stacked
 from iclflow.theory.race import Unfinished
 from iclflow.theory.separate import rank_optimum
 
@@ -117,7 +117,8 @@ def plain_race(problem: Problem) -> list[Forecast]:
     delay = 0.0 if problem.pace is None else problem.pace.delay
     race = lambda *pair: forecast(problem.source, [problem.parts] * 2, pair, problem.decay, problem.lag_step, delay)
     fine, coarse = race(FINE, COARSE)
-    if fine is None or coarse is None or (widths(fine, coarse) > WIDE).any():
+    sure = fine is not None and coarse is not None and not fine.turning and (widths(fine, coarse) <= WIDE).all()
+    if not sure and not (fine is not None and fine.together):
         fine, coarse = race(*TOGETHER)
     if fine is None or coarse is None:
         raise Unfinished

@@ -37,7 +37,7 @@ class Finished(NamedTuple):
     error: Exception | None
 
 
-class Task(NamedTuple):
+class Call(NamedTuple):
     """What a worker does, and the group of tasks to which it belongs."""
 
     key: Any
@@ -52,7 +52,7 @@ class Worker:
     process: Any
     pipe: Connection
     ready: bool = False
-    task: Task | None = None
+    task: Call | None = None
     group: Any = None  # of its last task
 
 
@@ -71,7 +71,7 @@ class Processes:
 
     count: int
     environment: Mapping[str, str] = field(default_factory=dict)  # set in a worker before anything is imported
-    waiting: dict[Any, deque[Task]] = field(default_factory=dict)  # by group, in the order in which they were given
+    waiting: dict[Any, deque[Call]] = field(default_factory=dict)  # by group, in the order in which they were given
     workers: list[Worker] = field(default_factory=list)
     failed_starts: int = 0
 
@@ -83,7 +83,7 @@ class Processes:
 
     def give(self, key: Any, function: Callable[..., Any], *arguments: Any, group: Any = None) -> None:
         """Let a worker call a function that it can import; the key says which task has finished."""
-        task = Task(key, group, pickle.dumps((function, arguments)))
+        task = Call(key, group, pickle.dumps((function, arguments)))
         self.waiting.setdefault(group, deque()).append(task)
 
     @property
@@ -131,7 +131,7 @@ class Processes:
                 with contextlib.suppress(OSError):  # it has just died, which is noticed next
                     worker.pipe.send_bytes(worker.task.message)
 
-    def next_task(self, worker: Worker) -> Task:
+    def next_task(self, worker: Worker) -> Call:
         """A task of the worker's last group, or else of a group that no other worker is at, or else the first one."""
         taken = {other.group for other in self.workers}
         free = (group for group in self.waiting if group not in taken)

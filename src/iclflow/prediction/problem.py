@@ -71,6 +71,11 @@ class Problem:
         """How far the tasks of a sample are from having either sign equally often."""
         return 0.0 if self.sample is None else self.sample.asymmetry
 
+    @property
+    def drifting(self) -> bool:
+        """Whether all blocks of a sample are followed, which push each other from zero."""
+        return self.sample is not None and self.sample.features is not None
+
     @cached_property
     def heads(self) -> Reduced:
         """Every head's value weight, key and query at the start."""
@@ -79,7 +84,7 @@ class Problem:
     @cached_property
     def parts(self) -> Parts:
         """The same with vector blocks, where some are not zero."""
-        return parts_of(self.heads, drifting=self.sample is not None and self.sample.features is not None)
+        return parts_of(self.heads, self.drifting)
 
     @cached_property
     def clock(self) -> Clock:

@@ -1,10 +1,11 @@
 """SHA-256 digests of files and of anything that JSON can hold."""
 
-import errno
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+from iclflow.system.regular import open_regular
 
 __all__ = ["canonical", "digest", "file_digest", "json_digest"]
 
@@ -18,10 +19,8 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's content; a pipe or a device, which could be read for ever, is refused as not found."""
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "is not a regular file", str(path))
-    with path.open("rb") as file:
+    """The digest of a file's content; raises `OSError` if it is no regular file."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

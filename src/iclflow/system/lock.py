@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from iclflow.errors import BadInput
-from iclflow.system.files import regular_file
+from iclflow.system.regular import open_regular
 
 __all__ = ["NAME", "Held", "holder", "is_held", "only_writer"]
 
 NAME = ".lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
+IRREGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 LOCKLESS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -55,7 +56,12 @@ def only_writer(store: Path, name: str = NAME, *, shared: bool = False, patience
 
 def locked(path: Path, how: int) -> int | None:
     """The locked file; `None` if another process holds it, or has removed it just now."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno not in IRREGULAR:
+            raise
+        raise BadInput(f"out: {str(path)!r} must be a regular file") from None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise BadInput(f"out: {str(path)!r} must be a regular file")
@@ -69,7 +75,7 @@ def locked(path: Path, how: int) -> int | None:
             raise BadInput(
                 f"out: {str(path.parent)!r} is on a file system without locks ({why}); choose another"
             ) from None
-        if error.errno not in TAKEN:
+        if error.errno not in (*TAKEN, errno.ENOENT):
             raise
         return None
     except BaseException:
@@ -82,7 +88,8 @@ def locked(path: Path, how: int) -> int | None:
 def holder(store: Path, name: str = NAME) -> str:
     """The process that wrote its name into the lock last."""
     try:
-        owner = json.loads(regular_file(store / name, "out").read_text())
+        with open_regular(store / name) as file:
+            owner = json.loads(file.read())
         return f"process {int(owner['pid'])} on {str(owner['host'])[:64]}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
@@ -91,13 +98,8 @@ def holder(store: Path, name: str = NAME) -> str:
 def is_held(store: Path, name: str = NAME) -> bool:
     """Whether a process holds the lock now, alone."""
     try:
-        handle = os.open(regular_file(store / name, "out"), os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, BadInput):
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(store / name) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in TAKEN
-    finally:
-        os.close(handle)
     return False

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.models import Model
 from iclflow.models.reduced import Reduced
@@ -38,6 +39,8 @@ class Regime:
         """The prediction for a problem."""
         task = problem.task
         try:
+            if problem.on_population and np.linalg.matrix_rank(covariances(task).token) < task.dim:
+                raise np.linalg.LinAlgError
             changed = with_batches(with_optimizer(problem), problem)
         except np.linalg.LinAlgError:
             raise BadInput(

@@ -140,6 +140,22 @@ class Problem:
         """The same by plain gradient flow."""
         return replace(self, training=Training(freeze_vectors=self.training.freeze_vectors), draws=None)
 
+    @property
+    def terms(self) -> frozenset[str]:
+        """What a forecast has to take account of beside plain gradient flow on the population."""
+        rows, labels = self.heads.value_rows, self.heads.key_labels
+        asked = {
+            "steps": self.training.lr is not None,
+            "momentum": self.beta > 0,
+            "decay": self.decay > 0,
+            "batch": self.training.batch is not None,
+            "sample": not self.on_population,
+            "outputs": self.task.out_dim > 1,
+            "tasks": self.task.tasks is not None,
+            "vectors": rows is not None and labels is not None and bool(rows.any() or labels.any()),
+        }
+        return frozenset(name for name, holds in asked.items() if holds)
+
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for problems with the same forecast."""

@@ -1,12 +1,14 @@
 """Several layers of separate key and query: two staircases (`theory.depth`)."""
 
+from typing import ClassVar
+
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.models import Model
 from iclflow.prediction.margins import depth_margin, head_shares, interval
 from iclflow.prediction.problem import Problem
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory import depth
@@ -18,6 +20,8 @@ FINE, FEW, DRAWS = 512, 256, (1, 2, 3)  # contexts of the forecast, of draws tha
 
 class Depth(Regime):
     """Layers learn one direction after another, and then once more; heads count through the layers."""
+
+    measured: ClassVar[frozenset[frozenset[str]]] = strata("")
 
     @classmethod
     def flow(cls, problem: Problem) -> Prediction:

@@ -26,7 +26,7 @@ from iclflow.prediction.margins import (
 )
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem, parts_of
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
 from iclflow.theory.equations import Parts
@@ -44,6 +44,11 @@ class Staircase(Regime):
     """Heads learn one direction after another."""
 
     sequences: ClassVar[int] = FORCE
+    measured: ClassVar[frozenset[frozenset[str]]] = strata(
+        *("", "vectors", "outputs", "outputs vectors", "tasks", "decay", "sample"),
+        *("steps", "steps vectors", "steps sample", "steps decay", "steps batch"),
+        *("steps momentum", "steps momentum decay"),
+    )
 
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:

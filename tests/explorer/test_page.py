@@ -195,6 +195,28 @@ def test_eigenvalues_can_be_dragged(page, address):
     move(page, "eigenvalue-0", 0.2)
     wanted = State.read({**vars(state), "eigenvalues": [0.2, *state.eigenvalues[1:]]})
     expect_theory(page, wanted)
+    assert page.input_value("#number-eigenvalue-0") == "0.2"
+    page.fill("#number-eigenvalue-1", "0.437")  # between two places of the slider
+    page.keyboard.press("Enter")
+    expect_theory(page, State.read({**vars(state), "eigenvalues": [0.2, 0.437, state.eigenvalues[2]]}))
+
+
+def test_all_pictures_share_one_time_axis_and_old_curves_fade_at_once(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=3)
+    open_state(page, address, state)
+    ranges = (
+        "['loss', 'gains', 'values'].map(id => document.querySelector(`#${id} .js-plotly-plot`).layout.xaxis)"
+        ".map(axis => axis.type + axis.range.map(x => x.toPrecision(9)))"
+    )
+    for kind in ("linear", "log"):
+        page.locator("#axes label", has_text="log time").click()
+        until(page, ranges + f".every(range => range.startsWith('{kind}'))")
+        assert len(set(page.evaluate(ranges))) == 1
+    page.route("**/_dash-update-component*", lambda route: None)  # before any answer
+    move(page, "heads", 6)
+    until(page, "document.querySelector('#pictures').classList.contains('faded')", 5)
+    page.unroute("**/_dash-update-component*")
+    load(page, address)  # what was held is never answered
 
 
 def test_the_keyboard_is_enough(page, address):

@@ -23,7 +23,7 @@ from iclflow.results.run import Run
 from iclflow.system.thinning import subdivided
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
+__all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one", "compare_with"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
 BLOWN = 10.0  # times the initial or the zero loss: beyond it a loss has blown up
@@ -149,6 +149,11 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     prediction = forecast_of(run, sample)
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
+    return compare_with(run, prediction, source)
+
+
+def compare_with(run: Run, prediction: Prediction, source: str) -> Comparison:
+    """Compare the run of a single seed with a prediction that is at hand."""
     curves = run.arrays("curves")
     sound = before_blow_up(curves["loss"], float(prediction.levels[0]))
     time, loss, window = curves["time"][:sound], curves["loss"][:sound], 1

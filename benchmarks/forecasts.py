@@ -112,6 +112,14 @@ def two_outputs(rng: Rng) -> Setting:
     return one, heads(rng, one, 2), size(rng, 1e-3, 0.15)
 
 
+@stratum("turned tasks")
+def turned_tasks(rng: Rng) -> Setting:
+    one, mix = plain(rng, 5), rng.standard_normal((8, 8))[:, :5]
+    covariance = (mix.T @ mix / 8)[:5, :5]
+    one = one.replace(basis="identity", task_spectrum=covariance[: one.dim, : one.dim] + 0.3 * np.eye(one.dim))
+    return one, heads(rng, one, 2), size(rng, 1e-3, 2e-2)
+
+
 @stratum("weight decay")
 def decay(rng: Rng) -> Setting:
     one = plain(rng)

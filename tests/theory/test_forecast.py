@@ -26,7 +26,7 @@ from iclflow.theory.equations import Flow, Layout, Parts
 from iclflow.theory.forecast import forecast
 from iclflow.theory.landscape import landscape
 from iclflow.theory.race import Accuracy, settled
-from iclflow.theory.separate import SampleLandscape, rank_optimum, vector_field
+from iclflow.theory.separate import rank_optimum
 from iclflow.theory.solve import Pace, dense_resolvent, rosenbrock_step
 
 TASK = icl.Task(dim=4, context=31)
@@ -90,7 +90,7 @@ def test_the_loss_of_all_blocks_is_exact_and_its_flow_and_jacobian_are_its_deriv
     moments = population_moments(task, model.normalize(task), "all")
     parts = parts_of(model.reduced(weights, task))
     layout = Layout.of(parts, task.out_dim)
-    flow, start = Flow(landscape(task), layout, AllBlocks(layout, feature_moments(task))), layout.join(parts)
+    flow, start = Flow(landscape(task), layout, AllBlocks.of(layout, feature_moments(task))), layout.join(parts)
     exact = moments.loss_and_slope(coefficients(model, weights, task))[0]
 
     def loss(rows):
@@ -113,7 +113,9 @@ def test_without_vector_blocks_the_two_channels_are_the_reduced_flow():
     layout = Layout.of(parts, 1)
     rows = layout.join(parts)
     moved = layout.split(layout.velocity(rows, L.force(layout.matrix(rows))))
-    for ours, theirs in zip(moved, vector_field(L, v, K, Q), strict=False):
+    G = L.force(np.einsum("h,hrd,hre->de", v, K, Q))
+    written_out = np.einsum("hrd,de,hre->h", K, G, Q), v[:, None, None] * (Q @ G.T), v[:, None, None] * (K @ G)
+    for ours, theirs in zip(moved, written_out, strict=False):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
@@ -184,7 +186,7 @@ def test_smaller_shares_and_steps_bring_the_forecast_nearer_to_the_flow(near_tie
     parts = parts_of(MODEL.reduced(near_tie.initial_weights, TASK))
     levels = icl.theory.plateau_losses(TASK)
     observed = [crossing(near_tie.time.values, near_tie.loss.values, m) for m in (levels[1:] + levels[:-1]) / 2]
-    accuracies = [Accuracy(rest=3e-2, explicit=1e-4), Accuracy(rest=1e-3, explicit=1e-7)]
+    accuracies = [Accuracy(share=1e-3, together=True), Accuracy(share=1e-5, together=True)]
     errors = [np.abs(one.drop_times / observed - 1).max() for one in forecast(TASK, [parts, parts], accuracies)]
     assert errors[1] < 0.1 * errors[0]
 
@@ -273,29 +275,25 @@ def test_few_tasks_get_levels_and_no_times(count):
 
 
 def test_heads_at_rest_leave_a_landscape_on_which_the_others_move_as_on_the_whole():
-    """[`remaining`] Population and sample: the velocity of a free head, once those at rest have answered it."""
+    """[`remaining`] The velocity of a free head, once those at rest have answered it."""
     rng = np.random.default_rng(3)
     task = TASK.replace(task_spectrum="1,2,0.7,1.5")
-    whole = landscape(task)
-    noise = rng.standard_normal((4, 4, 4, 4)) * 1e-4
-    form = np.einsum("ab,cd->acbd", whole.context, whole.query) + noise + noise.transpose(2, 3, 0, 1)
-    for L in (whole, SampleLandscape(whole.cross, form, whole.base)):
-        layout = Layout(1, 4, 0, 1.0)
-        flow = Flow(L, layout)
-        u, strength, wt = np.linalg.svd(rank_optimum(L, 2))
-        size = np.cbrt(strength[:2])[:, None]
-        rest = settled(flow, np.hstack([size, size * u[:, :2].T, size * wt[:2]]))
-        left, right, remaining = L.beyond(layout.matrix(rest))
-        free = 1e-3 * rng.standard_normal((1, 9))
-        answered = np.concatenate([rest, free])
-        follow = lambda y, flow=flow, free=free: flow.velocity(np.concatenate([y, free]))[:2]
-        for _ in range(50):  # the heads at rest follow, the free one is held
-            resolvent = dense_resolvent(flow.jacobian(answered, flow.opening)[:18, :18])
-            answered[:2] = rosenbrock_step(follow, answered[:2], follow(answered[:2]), resolvent, 1e3)[0]
-        moved = layout.turned(flow.velocity(answered)[2:], left, right)
-        small = Flow(remaining, Layout(1, 2, 0, 1.0))
-        expected = small.velocity(layout.turned(free, left, right))
-        np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    L, layout = landscape(task), Layout(1, 4, 0, 1.0)
+    flow = Flow(L, layout)
+    u, strength, wt = np.linalg.svd(rank_optimum(L, 2))
+    size = np.cbrt(strength[:2])[:, None]
+    rest = settled(flow, np.hstack([size, size * u[:, :2].T, size * wt[:2]]))
+    left, right, remaining = L.beyond(layout.matrix(rest))
+    free = 1e-3 * rng.standard_normal((1, 9))
+    answered = np.concatenate([rest, free])
+    follow = lambda y, flow=flow, free=free: flow.velocity(np.concatenate([y, free]))[:2]
+    for _ in range(50):  # the heads at rest follow, the free one is held
+        resolvent = dense_resolvent(flow.jacobian(answered, flow.opening)[:18, :18])
+        answered[:2] = rosenbrock_step(follow, answered[:2], follow(answered[:2]), resolvent, 1e3)[0]
+    moved = layout.turned(flow.velocity(answered)[2:], left, right)
+    small = Flow(remaining, Layout(1, 2, 0, 1.0))
+    expected = small.velocity(layout.turned(free, left, right))
+    np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_races_side_by_side_are_those_of_each():

@@ -108,7 +108,7 @@ def theory_card(setup: Setup, with_init: bool) -> Card:
                 fields["edge"] = edge_warning(task, model, training.lr, beta)
                 more += [fields["edge"]] if fields["edge"] else []
     if task.tasks is not None:
-        from iclflow.theory.task_sets import odd_drive, task_set_levels
+        from iclflow.theory.laws.task_sets import odd_drive, task_set_levels
 
         fields |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
     card = Card(
@@ -164,7 +164,7 @@ SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the loss that can be saved, who
 
 def scaling_card(experiment: Setup) -> Card:
     """The scaling laws, and when the excess loss of the scalar equations has fallen to a share of its start."""
-    from iclflow.theory.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
+    from iclflow.theory.laws.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
 
     task, init = experiment.task, experiment.training.init
     laws, modes = scaling_laws(task), scalar_modes(task)

@@ -31,26 +31,33 @@ from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
 
 __all__ = [
     "DOUBTFUL",
+    "TOGETHER",
+    "WIDE",
     "Margin",
     "depth_widths",
     "drop_margin",
-    "edge_share",
     "head_shares",
     "interval",
     "mixture_margin",
     "sampled",
     "staircase_margin",
+    "takes_steps",
     "widths",
     "with_adam_margin",
 ]
 
 FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-5)
 COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-4)
-SPREAD = 5.0  # a
+TOGETHER = (
+    replace(FINE, together=True),
+    replace(COARSE, together=True),
+)
+WIDE = 3e-3  # a half-width from which heads do not leave
+SPREAD, SPREAD_TOGETHER = 5.0, 2.0  # a
 FLOOR = 1e-4  # b
 VECTORS = 0.03  # c
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
-EDGE = 0.9  # of stability: a share from which the field of steps says nothing
+TAKEN = 0.1  # of stability: a share from which steps are taken one by one through drops
 LARGE_WEIGHTS = 1e-3  # where initial weights are not small
 MIXING = 0.5  # times the share of label blocks beside their trace
 SAMPLED = 2.0  # s
@@ -78,7 +85,6 @@ TURNING = (
 )
 LOST = "The equations could not be followed to the end; train the model to see its drops."
 BEYOND_EDGE = "Steps of this size diverge at a drop; take a smaller lr."
-LARGE_STEPS = "Steps of this size are too large for their lag to be followed through drops; take a smaller lr."
 FEW_TASKS = (
     "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, which"
     " theory leaves at zero; use freeze_vectors, or more tasks."
@@ -101,13 +107,15 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
     """What every term adds to the margins of a staircase, and whether they were measured [`interval`]."""
     parts, times, L = problem.parts, fine.drop_times, problem.landscape
     own, asymmetry = widths(fine, coarse), problem.asymmetry
-    edge = 0.0 if fine is coarse else edge_share(problem)
+    edge = 0.0 if takes_steps(problem) else edge_share(problem)
     large = abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
     half = own + VECTORS * fine.leading_order + LARGE_WEIGHTS * large + MIXING * mixing(problem)
     if isinstance(L, SampleLandscape):
         half = half + sampled(L, len(times))
-    if problem.lag_step > 0 and len(times) and fine is not coarse:  # else the steps themselves were taken
+    if edge > 0 and len(times):
         half = half + STEPPED * edge * problem.lag_step * np.log1p(top_rate(problem) * times) / times
+    if problem.pace is not None and len(times):
+        half = half + problem.pace.time / times  # a drop is seen to a step
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
     reasons = {
         NOT_SMALL: large,
@@ -117,9 +125,8 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
         TURNING: fine.turning,
         SAMPLE: asymmetry > 0.01,
         TIED: bool((own > DOUBTFUL / 5).any()),
-        LARGE_STEPS: edge > EDGE,
     }
-    outside = unsettled or fine.halfway or fine.turning or edge > EDGE
+    outside = unsettled or fine.halfway or fine.turning
     reliable = bool((half <= DOUBTFUL).all()) and not outside
     return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 
@@ -133,6 +140,11 @@ def top_rate(problem: Problem) -> float:
 def edge_share(problem: Problem) -> float:
     """The step in shares of the edge of stability of a single mode, $3hgc/2 = 1$; that of momentum by its lag."""
     return 1.5 * problem.lag_step * top_rate(problem) if problem.lag_step > 0 else 0.0
+
+
+def takes_steps(problem: Problem) -> bool:
+    """Whether steps are so large that they are taken one by one, instead of the flow of their field."""
+    return edge_share(problem) > TAKEN
 
 
 def mixing(problem: Problem) -> float:
@@ -150,7 +162,7 @@ def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     apart = np.full(len(fine.drop_times), DOUBTFUL)
     apart[:count] = np.abs(fine.drop_times[:count] - coarse.drop_times[:count]) / fine.drop_times[:count]
     reach = np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times
-    return SPREAD * reach + FLOOR
+    return (SPREAD_TOGETHER if fine.together else SPREAD) * reach + FLOOR
 
 
 def depth_widths(fine: Ladder, coarse: Ladder, dim: int) -> Float[np.ndarray, " m"]:

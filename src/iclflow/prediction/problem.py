@@ -14,6 +14,7 @@ from iclflow.system.digest import digest
 from iclflow.theory.equations import Layout, Parts
 from iclflow.theory.landscape import Landscape, landscape
 from iclflow.theory.minibatches import Draws
+from iclflow.theory.race import Momentum
 from iclflow.theory.separate import SampleLandscape
 from iclflow.units import Clock, clock_of, to_paper_weights
 
@@ -78,7 +79,7 @@ class Problem:
     @cached_property
     def parts(self) -> Parts:
         """The same with vector blocks, where some are not zero."""
-        return parts_of(self.heads)
+        return parts_of(self.heads, drifting=self.sample is not None and self.sample.features is not None)
 
     @cached_property
     def clock(self) -> Clock:
@@ -120,9 +121,14 @@ class Problem:
         return self.lr * self.training.weight_decay
 
     @property
+    def pace(self) -> Momentum | None:
+        """The steps, where a learning rate was given."""
+        return None if self.training.lr is None else Momentum(self.lr * self.rate, self.beta, self.shrink)
+
+    @property
     def lag_step(self) -> float:
-        r"""The step of descent that lags as much as these steps do: $\tfrac{1+\beta}{1-\beta}$ times as long."""
-        return 0.0 if self.training.lr is None else self.step * (1 + self.beta) / (1 - self.beta)
+        """The step of descent that lags as much as these steps do."""
+        return 0.0 if self.pace is None else self.pace.lag
 
     @property
     def as_flow(self) -> "Problem":
@@ -132,7 +138,8 @@ class Problem:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for problems with the same forecast."""
-        arrays = {**self.weights, **({} if self.sample is None else vars(self.sample))}
+        sample = {} if self.sample is None else vars(self.sample)
+        arrays = {**self.weights, **{name: array for name, array in sample.items() if array is not None}}
         parts = [(name, np.ascontiguousarray(array)) for name, array in sorted(arrays.items())]
         described = ((repr((name, array.shape, array.dtype)), array.data) for name, array in parts)
         numbers = digest(*(part for pair in described for part in pair))
@@ -147,12 +154,11 @@ def no_theory(task: Task, model: Model) -> str:
     return f"model: {model.describe()} has no theory of its loss curve; compare its levels or its weights instead"
 
 
-def parts_of(heads: Reduced) -> Parts:
-    """The initial weights as the forecast takes them; vector blocks only where some are not zero."""
+def parts_of(heads: Reduced, drifting: bool = False) -> Parts:
+    """The initial weights as the forecast takes them; vector blocks only where some are not zero, or will not be."""
     key, query = heads.keys_and_queries
     rows, labels, blocks = heads.value_rows, heads.key_labels, heads.label_blocks
-    if rows is None or labels is None or blocks is None or not (rows.any() or labels.any()):
-        nothing = np.zeros((len(key), 0))
-        return Parts(heads.value, key, query, nothing[:, :, None] * key[:, 0, None], key[:, :, :0], nothing)
+    if rows is None or labels is None or blocks is None or not (drifting or rows.any() or labels.any()):
+        return Parts.plain(heads.value, key, query)
     basis = Layout(key.shape[1], key.shape[2], blocks.shape[-1], 1.0).label_basis
     return Parts(heads.value, key, query, rows, labels, np.einsum("hop,mop->hm", blocks, basis[1:]))

@@ -17,12 +17,12 @@ from iclflow.prediction.problem import Problem
 from iclflow.prediction.regimes.regime import Regime
 from iclflow.prediction.result import Curve, Prediction, Times
 from iclflow.theory import merged
-from iclflow.theory.collinear import follow
-from iclflow.theory.edge import merged_sharpness
 from iclflow.theory.landscape import Directions, landscape
-from iclflow.theory.momentum import merged_steps
-from iclflow.theory.muon import muon_merged
+from iclflow.theory.laws.edge import merged_sharpness
+from iclflow.theory.laws.momentum import merged_steps
+from iclflow.theory.laws.muon import muon_merged
 from iclflow.theory.separate import rank_optimum
+from iclflow.theory.solve import solve
 
 __all__ = ["Drop", "single_drop"]
 
@@ -70,7 +70,7 @@ class Drop(Regime):
 
         def states(at: Times) -> Float[np.ndarray, "T n"]:
             at = np.asarray(at, dtype=float)
-            return follow(modes, start.alpha, max(float(at.max(initial=0.0)), 1e-12)).at(at)
+            return solve(modes, modes.start(start.alpha), max(float(at.max(initial=0.0)), 1e-12)).at(at)
 
         found = single_drop(
             levels=(L.base, lowest),

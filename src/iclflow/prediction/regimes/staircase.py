@@ -16,21 +16,24 @@ from iclflow.prediction.margins import (
     FEW_TASKS,
     FINE,
     LOST,
-    edge_share,
+    TOGETHER,
+    WIDE,
     head_shares,
     interval,
     staircase_margin,
+    takes_steps,
+    widths,
 )
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem, parts_of
 from iclflow.prediction.regimes.regime import Regime
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
-from iclflow.theory.edge import sharpness
-from iclflow.theory.forecast import Forecast, forecast, iterated
+from iclflow.theory.forecast import Forecast, forecast, stepped
 from iclflow.theory.landscape import Directions, Landscape, component_count, directions
-from iclflow.theory.muon import muon_heads, muon_stacked
-from iclflow.theory.race import Momentum
+from iclflow.theory.laws.edge import sharpness
+from iclflow.theory.laws.muon import muon_heads, muon_stacked
+from iclflow.theory.race import Unfinished
 from iclflow.theory.separate import rank_optimum
 
 __all__ = ["Staircase"]
@@ -44,22 +47,15 @@ class Staircase(Regime):
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:
         """Every drop with its interval [`interval`], by flow, descent or momentum, with weight decay."""
-        parts = problem.parts
         if problem.asymmetry > ASYMMETRIC:
             return no_times(problem, FEW_TASKS)
         with one_blas_thread():  # matrices so small that threads would only wait for each other
-            fine, coarse = forecast(problem.source, [parts, parts], [FINE, COARSE], problem.decay, problem.lag_step)
+            try:
+                fine, coarse = stepped_race(problem) if takes_steps(problem) else plain_race(problem)
+            except (Unfinished, np.linalg.LinAlgError):
+                return no_times(problem, LOST)
         if fine is None or coarse is None:
-            return no_times(problem, LOST)
-        steps = problem.training.lr is not None and edge_share(problem) > ITERATED
-        if steps and (count := int(np.ceil(LONGER * fine.drop_times.max(initial=0.0) / problem.step))) <= MOST_STEPS:
-            with one_blas_thread():
-                fine = iterated(
-                    problem.source, parts, Momentum(problem.lr * problem.rate, problem.beta, problem.shrink), count
-                )
-            if fine is None:
-                return no_times(problem, BEYOND_EDGE)
-            coarse = fine
+            return no_times(problem, BEYOND_EDGE)
         margin = staircase_margin(problem, fine, coarse)
         return Prediction(
             levels=fine.levels,
@@ -113,10 +109,26 @@ class Staircase(Regime):
         return times
 
 
-ITERATED = 0.1  # of the edge of stability: steps beyond it are taken one by one
-MOST_STEPS = 100_000  # that are taken; more are followed by their field
-LONGER = 1.5  # times the last drop by the field of the steps
 SIDE_BY_SIDE = 100  # draws whose races are followed together
+
+
+def plain_race(problem: Problem) -> list[Forecast]:
+    """A fine and a coarse forecast by the flow, with decay and the field of finite steps."""
+    delay = 0.0 if problem.pace is None else problem.pace.delay
+    race = lambda *pair: forecast(problem.source, [problem.parts] * 2, pair, problem.decay, problem.lag_step, delay)
+    fine, coarse = race(FINE, COARSE)
+    sure = fine is not None and coarse is not None and not fine.turning and (widths(fine, coarse) <= WIDE).all()
+    if not sure and not (fine is not None and fine.together):
+        fine, coarse = race(*TOGETHER)
+    if fine is None or coarse is None:
+        raise Unfinished
+    return [fine, coarse]
+
+
+def stepped_race(problem: Problem) -> list[Forecast | None]:
+    """The same by the steps themselves; `None` where they diverge."""
+    assert problem.pace is not None
+    return [stepped(problem.source, problem.parts, accuracy, problem.pace) for accuracy in (FINE, COARSE)]
 
 
 def never_learned(problem: Problem, found: Forecast) -> tuple[int, ...]:

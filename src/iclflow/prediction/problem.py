@@ -71,6 +71,11 @@ class Problem:
         """How far the tasks of a sample are from having either sign equally often."""
         return 0.0 if self.sample is None else self.sample.asymmetry
 
+    @property
+    def drifting(self) -> bool:
+        """Whether all blocks of a sample are followed, which push each other from zero."""
+        return self.sample is not None and self.sample.features is not None
+
     @cached_property
     def heads(self) -> Reduced:
         """Every head's value weight, key and query at the start."""
@@ -79,7 +84,7 @@ class Problem:
     @cached_property
     def parts(self) -> Parts:
         """The same with vector blocks, where some are not zero."""
-        return parts_of(self.heads, drifting=self.sample is not None and self.sample.features is not None)
+        return parts_of(self.heads, self.drifting)
 
     @cached_property
     def clock(self) -> Clock:
@@ -134,6 +139,22 @@ class Problem:
     def as_flow(self) -> "Problem":
         """The same by plain gradient flow."""
         return replace(self, training=Training(freeze_vectors=self.training.freeze_vectors), draws=None)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """What a forecast has to take account of beside plain gradient flow on the population."""
+        rows, labels = self.heads.value_rows, self.heads.key_labels
+        asked = {
+            "steps": self.training.lr is not None,
+            "momentum": self.beta > 0,
+            "decay": self.decay > 0,
+            "batch": self.training.batch is not None,
+            "sample": not self.on_population,
+            "outputs": self.task.out_dim > 1,
+            "tasks": self.task.tasks is not None,
+            "vectors": rows is not None and labels is not None and bool(rows.any() or labels.any()),
+        }
+        return frozenset(name for name, holds in asked.items() if holds)
 
     @cached_property
     def key(self) -> tuple[Any, ...]:

@@ -34,8 +34,9 @@ def landscape_of(sequences: Sequences, task: Task, model: Model, training: Train
     moments = sampled_moments(sequences, model.normalize(task), task.prefix_loss, "all" if whole else "label")
     label, factor = moments.label_part(), paper_factor(task)
     found = in_paper_units(task, np.asarray(label.cross), np.asarray(label.left), float(label.power))
+    found = replace(found, asymmetry=tasks_asymmetry(sequences, training) if free else 0.0)
     if not whole:
-        return replace(found, asymmetry=tasks_asymmetry(sequences, training) if free else 0.0)
+        return found
     correlation = np.asarray(moments.unfold(np.asarray(moments.cross)))
     return replace(found, features=factor**2 * np.asarray(moments.left), correlation=factor * correlation)
 

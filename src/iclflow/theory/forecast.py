@@ -168,7 +168,8 @@ def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[S
     course = np.concatenate([gains(np.array([record[4] for record in records])), gains(last)[None]])
     calm = np.array([abs(record[2]) for record in records] + [0.0])  # the slope of the loss
     held, most = gains(first) > race.held_from, course.max(axis=0)
-    strength = d.strength if race.flow.decay == 0 else most * d.strength  # decay leaves less than the whole
+    kept = np.where(course[-1] > race.held_from, course[-1], most)  # decay leaves less than the whole
+    strength = d.strength if race.flow.decay == 0 else kept * d.strength
     saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
     comes = np.argmax(course > MIDPOINT, axis=0)
     order = sorted(np.flatnonzero(~held & (most > race.held_from)), key=lambda j: int(comes[j]))

@@ -48,9 +48,11 @@ LOOK = 4  # steps from one look at who is at rest to the next
 CALM = 3.0  # times delta times drive times weight: heads that move faster are farther than delta from rest
 DIVERGED = 1e3  # times the first loss
 MOST_FOLLOWED = 20_000  # implicit steps on a sample
+DRIFTING = 10  # times the error of implicit steps: what may be made where nothing rests
 AFTERWARDS = 1.25  # times the time at which all is learned: so long a sample is followed
 FAST, SLOW = 0.02, 0.005  # times the lag: relative velocities at which steps are taken, and are no longer
 MOST_STEPPED = 200_000  # that are taken in one drop
+UNEVEN = 1e-3  # of the largest drive: weaker ones feel what is left of the force where heads rest
 LATE = 10  # time constants after which heads at rest are where they settle
 GATHERED = 20  # times 1/(1 - beta) steps: momentum has gathered its speed
 RESOLVED, FEWEST = 0.05, 50  # a step is recorded when heads have moved so far, or after so many
@@ -164,8 +166,10 @@ class Race:
 
     @cached_property
     def together(self) -> bool:
-        """Whether heads at rest stay: where they hold a share of the force against decay, and where they turn later."""
-        return self.accuracy.together or self.layout.channels > 0 or self.flow.decay > 0 or self.mixing
+        """Whether heads at rest stay: where they hold a force against decay, turn later, or rest too little."""
+        drive = np.linalg.svd(self.opening)[1]
+        uneven = bool(drive[self.driven - 1] < UNEVEN * drive[0])
+        return self.accuracy.together or self.layout.channels > 0 or self.flow.decay > 0 or self.mixing or uneven
 
     @cached_property
     def driven(self) -> int:
@@ -276,7 +280,7 @@ class Race:
             resolvent = flow.resolvent(y, self.opening)
             while True:
                 after, error = rosenbrock_step(flow.velocity, y, velocity, resolvent, h)
-                taken, following = solver.judged(h, head_error(error, y, after) / self.accuracy.explicit)
+                taken, following = solver.judged(h, head_error(error, y, after) / (DRIFTING * self.accuracy.implicit))
                 if taken:
                     break
                 h = float(following)

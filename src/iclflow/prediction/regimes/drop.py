@@ -14,7 +14,7 @@ from iclflow.prediction.batches import GROWTH, Batches, grown_drop
 from iclflow.prediction.margins import BEYOND_EDGE, DOUBTFUL, Margin, drop_margin, interval
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Curve, Prediction, Times
 from iclflow.theory import merged
 from iclflow.theory.landscape import Directions, landscape
@@ -34,6 +34,9 @@ class Drop(Regime):
 
     quick: ClassVar[bool] = True
     sequences: ClassVar[int] = GROWTH
+    measured: ClassVar[frozenset[frozenset[str]]] = strata(
+        "", "vectors", "outputs", "decay", "steps", "steps momentum", "steps batch", "steps sample"
+    )
 
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:

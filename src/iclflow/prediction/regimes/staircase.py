@@ -26,15 +26,16 @@ from iclflow.prediction.margins import (
 )
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem, parts_of
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
+from iclflow.theory.equations import Parts
 from iclflow.theory.forecast import Forecast, forecast, stepped
 from iclflow.theory.landscape import Directions, Landscape, component_count, directions
 from iclflow.theory.laws.edge import sharpness
 from iclflow.theory.laws.muon import muon_heads, muon_stacked
-from iclflow.theory.race import Unfinished
-from iclflow.theory.separate import rank_optimum
+from iclflow.theory.race import Accuracy, Unfinished
+from iclflow.theory.separate import SampleLandscape, rank_optimum
 
 __all__ = ["Staircase"]
 
@@ -43,11 +44,16 @@ class Staircase(Regime):
     """Heads learn one direction after another."""
 
     sequences: ClassVar[int] = FORCE
+    measured: ClassVar[frozenset[frozenset[str]]] = strata(
+        *("", "vectors", "outputs", "outputs vectors", "tasks", "decay", "sample"),
+        *("steps", "steps vectors", "steps sample", "steps decay", "steps batch"),
+        *("steps momentum", "steps momentum decay"),
+    )
 
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:
         """Every drop with its interval [`interval`], by flow, descent or momentum, with weight decay."""
-        if problem.asymmetry > ASYMMETRIC:
+        if problem.asymmetry > ASYMMETRIC and not problem.drifting:
             return no_times(problem, FEW_TASKS)
         with one_blas_thread():  # matrices so small that threads would only wait for each other
             try:
@@ -103,32 +109,51 @@ class Staircase(Regime):
         times = np.full((len(starts), count), np.inf)
         with one_blas_thread():
             for begin in range(0, len(starts), SIDE_BY_SIDE):
-                some = starts[begin : begin + SIDE_BY_SIDE]
-                for row, found in zip(times[begin:], forecast(task, some, [FINE] * len(some)), strict=False):
-                    row[: 0 if found is None else len(found.drop_times)] = np.inf if found is None else found.drop_times
+                pairs = race_pairs(task, starts[begin : begin + SIDE_BY_SIDE])
+                for row, (fine, _) in zip(times[begin:], pairs, strict=False):
+                    row[: 0 if fine is None else len(fine.drop_times)] = np.inf if fine is None else fine.drop_times
         return times
 
 
 SIDE_BY_SIDE = 100  # draws whose races are followed together
 
 
-def plain_race(problem: Problem) -> list[Forecast]:
+Pair = tuple[Forecast | None, Forecast | None]
+
+
+def race_pairs(source: Task | SampleLandscape, starts: list[Parts], **terms: float) -> list[Pair]:
+    """A fine and a coarse forecast from every start, side by side; where they are far apart, heads stay together."""
+
+    def race(starts: list[Parts], pair: tuple[Accuracy, Accuracy]) -> list[Pair]:
+        found = forecast(source, [start for start in starts for _ in range(2)], pair * len(starts), **terms)
+        return list(zip(found[::2], found[1::2], strict=True))
+
+    pairs = race(starts, (FINE, COARSE))
+    return [pair if sure(*pair) else race([start], TOGETHER)[0] for start, pair in zip(starts, pairs, strict=True)]
+
+
+def sure(fine: Forecast | None, coarse: Forecast | None) -> bool:
+    """Whether it makes no difference that heads at rest have left, or none has."""
+    if fine is None or coarse is None:
+        return False
+    return fine.together or not (fine.turning or (widths(fine, coarse) > WIDE).any())
+
+
+def plain_race(problem: Problem) -> Pair:
     """A fine and a coarse forecast by the flow, with decay and the field of finite steps."""
     delay = 0.0 if problem.pace is None else problem.pace.delay
-    race = lambda *pair: forecast(problem.source, [problem.parts] * 2, pair, problem.decay, problem.lag_step, delay)
-    fine, coarse = race(FINE, COARSE)
-    sure = fine is not None and coarse is not None and not fine.turning and (widths(fine, coarse) <= WIDE).all()
-    if not sure and not (fine is not None and fine.together):
-        fine, coarse = race(*TOGETHER)
+    terms = {"decay": problem.decay, "step": problem.lag_step, "delay": delay}
+    [(fine, coarse)] = race_pairs(problem.source, [problem.parts], **terms)
     if fine is None or coarse is None:
         raise Unfinished
-    return [fine, coarse]
+    return fine, coarse
 
 
-def stepped_race(problem: Problem) -> list[Forecast | None]:
+def stepped_race(problem: Problem) -> Pair:
     """The same by the steps themselves; `None` where they diverge."""
     assert problem.pace is not None
-    return [stepped(problem.source, problem.parts, accuracy, problem.pace) for accuracy in (FINE, COARSE)]
+    fine, coarse = (stepped(problem.source, problem.parts, accuracy, problem.pace) for accuracy in (FINE, COARSE))
+    return fine, coarse
 
 
 def never_learned(problem: Problem, found: Forecast) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from iclflow.training.cost import draw_seconds
 
 __all__ = ["Forecast", "Job", "Jobs"]
 
-PAGES, KEPT, WORKERS = 64, 400, 2
+PAGES, KEPT, WORKERS = 64, 200, 2
 LONGEST = 90.0  # seconds for one job
 PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
 ABANDONED = 10.0  # seconds without a request from the page: it was closed or left

@@ -185,7 +185,7 @@ def test_smaller_shares_and_steps_bring_the_forecast_nearer_to_the_flow(near_tie
     parts = parts_of(MODEL.reduced(near_tie.initial_weights, TASK))
     levels = icl.theory.plateau_losses(TASK)
     observed = [crossing(near_tie.time.values, near_tie.loss.values, m) for m in (levels[1:] + levels[:-1]) / 2]
-    accuracies = [Accuracy(share=1e-3, together=True), Accuracy(share=1e-5, together=True)]
+    accuracies = [Accuracy(implicit=1e-2, together=True), Accuracy(implicit=1e-6, together=True)]
     errors = [np.abs(one.drop_times / observed - 1).max() for one in forecast(TASK, [parts, parts], accuracies)]
     assert errors[1] < 0.1 * errors[0]
 

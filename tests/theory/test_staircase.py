@@ -284,7 +284,7 @@ def test_aligned_start_is_the_scalar_equation():
     predicted = from_parts(PLAIN, v, K, K)
     exact = np.stack([value_at(times, 0.01, g, m) for g, m in zip(d.drive, d.curvature, strict=True)], axis=1)
     np.testing.assert_allclose(predicted.values(times), exact, atol=1e-3)
-    np.testing.assert_allclose(predicted.loss(times), d.base - fallen(exact**3 / d.strength) @ d.saved, atol=1e-5)
+    np.testing.assert_allclose(predicted.loss(times), d.base - fallen(exact**3 / d.strength) @ d.saved, atol=3e-4)
 
 
 def test_plateaus_last_as_long_as_one_over_init():

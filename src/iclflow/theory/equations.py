@@ -160,20 +160,11 @@ class Layout:
         return self.moving(parts, parts.query @ force.T, keys @ force)
 
     @no_type_check
-    def diagonal_velocity(self, rows: Rows, drive: Float[np.ndarray, " D"]) -> Rows:
-        """The velocity where the force is diagonal."""
-        if not self.channels:
-            return self.label_velocity(rows, drive, diagonal=True)
-        parts = self.split(rows)
-        return self.moving(parts, parts.query * drive, self.effective_keys(parts) * drive)
-
-    @no_type_check
     def label_velocity(
         self,
         rows: Float[np.ndarray, "*runs H size"],
         force: Float[np.ndarray, "*any D"],
         taken: Callable[[Matrix], Matrix] | None = None,
-        diagonal: bool = False,
     ) -> Float[np.ndarray, "*runs H size"]:
         """The same without vector blocks, in as few operations as there can be: forecasts spend their time here.
 
@@ -184,7 +175,7 @@ class Layout:
         keys, query = (value * key).reshape(*runs, -1, dim), rows[..., wide:].reshape(*runs, -1, dim)
         if taken is not None:
             force = force - taken(keys.swapaxes(-1, -2) @ query)
-        felt, pull = (query * force, keys * force) if diagonal else (query @ force.swapaxes(-1, -2), keys @ force)
+        felt, pull = query @ force.swapaxes(-1, -2), keys @ force
         moved, felt = np.empty(rows.shape), felt.reshape(key.shape)
         np.add.reduce(key * felt, axis=-1, out=moved[..., 0])
         np.multiply(value, felt, out=moved[..., 1:wide])
@@ -326,24 +317,6 @@ class Flow:
         if self.step == 0:
             return velocity
         return velocity - self.step / 2 * along(lambda t: field(rows + t * velocity), rows, velocity)
-
-    @no_type_check
-    def passive(self, small: Rows, active: Rows, force: Matrix) -> Rows:
-        """The velocity of heads that only feel what others leave of the force."""
-
-        def velocity(small: Rows, active: Rows) -> Rows:
-            if self.blocks is None:
-                moved = self.layout.velocity(small, force - self.landscape.curve(self.layout.matrix(active)))
-            else:
-                moved = self.layout.velocity(small, force) + self.blocks.felt(small, self.blocks.pull(active))
-            return moved - self.decay * small
-
-        first = velocity(small, active)
-        if self.step == 0:
-            return first
-        others = self.downhill(active, force) - self.decay * active
-        later = lambda t: velocity(small + t * first, active + t * others)
-        return first - self.step / 2 * along(later, active, others)
 
     def jacobian(self, rows: Rows, force: Matrix) -> Float[np.ndarray, "n n"]:
         r"""The derivative of the velocity; with steps $J - \tfrac h2(J^2 + J'f)$, $J'f$ that of $J$ along $f$."""

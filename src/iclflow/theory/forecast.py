@@ -90,6 +90,7 @@ def stepped(
     layout = Layout.of(start, L.outputs)
     flow = Flow(L, layout, all_blocks(source, layout), pace.shrink / pace.time, pace.lag)
     race = Race(flow, layout.join(start), accuracy)
+    race.begin()
     with np.errstate(all="ignore"):
         return summarize(race, names_of(source)) if race.followed(pace) else None
 
@@ -171,18 +172,30 @@ def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[S
     kept = np.where(course[-1] > race.held_from, course[-1], most)  # decay leaves less than the whole
     strength = d.strength if race.flow.decay == 0 else kept * d.strength
     saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
-    comes = np.argmax(course > MIDPOINT, axis=0)
-    order = sorted(np.flatnonzero(~held & (most > race.held_from)), key=lambda j: int(comes[j]))
+    events = sorted((r, int(j)) for j in range(len(held)) for r in comings(course[:, j], race.held_from))
     done = []
-    for j, following in zip(order, [*order[1:], None], strict=False):
-        held[j], begin = True, int(comes[j])
-        end = len(course) if following is None else int(comes[following])
+    for (begin, j), (end, _) in zip(events, [*events[1:], (len(course), -1)], strict=False):
+        held[j] = True
         rest = begin + int(np.argmin(calm[begin:end])) if end > begin else begin
         left_again = (course[rest] < race.held_from) & (course[: rest + 1] > race.held_from).any(axis=0)
+        left_again[j] = False
         held &= ~left_again
         place = None if course[-1, j] > race.held_from else before.record + rest
-        done.append(Step(float(d.base - saved[held].sum()), int(j), left[j], right[j], place))
+        done.append(Step(float(d.base - saved[held].sum()), j, left[j], right[j], place))
     return done
+
+
+def comings(gain: Times, held_from: float) -> list[int]:
+    """The records at which half of a direction's loss is saved, each time that it comes to be held."""
+    found, away = [], bool(gain[0] < held_from)
+    for begin in np.flatnonzero((gain[1:] > MIDPOINT) & (gain[:-1] <= MIDPOINT)) + 1:
+        later = gain[begin:]
+        falls = np.flatnonzero(later < MIDPOINT)
+        rises = later[: falls[0]] if len(falls) else later
+        if away and rises.max() > held_from:
+            found.append(int(begin))
+        away = away or bool(len(falls))
+    return found or ([0] if away and gain.max() > held_from else [])
 
 
 def counted(race: Race, m: int, A: Matrix) -> Step:

@@ -6,16 +6,12 @@ a drop have come to rest, which the free heads do not share in, they leave: what
 same kind (`Landscape.beyond`), on which the race goes on. They have come to rest when none of their numbers is farther
 than the share $\delta$ from where they settle.
 
-**Alone.** Where vector blocks take part, or heads that have grown wait long (ranks that are not in use, directions that
-nearly tie), grown heads stay, and plateaus and drops alternate:
+**Together.** Where heads at rest still matter to the others (vector blocks, weight decay, directions that mix or nearly
+tie, finite samples), all heads are followed to the end by implicit steps, whose error is relative to every head: a head
+that grows from almost nothing is followed as exactly as the others. Steps of descent that are so large that no flow
+lies near them are themselves taken while heads move fast.
 
-* on a plateau grown heads are at rest, and the free heads move in the constant force $\hat G_0$, one by one, until
-  they would take away the share $x$ of the force along some direction that is still to be learned;
-* through a drop all heads that matter follow the equations together, by implicit steps, until the grown ones have come
-  to rest again and none of them can grow further. A head with less than the share $x/20$ only feels the force.
-
-As $\delta$ and $x$ vanish both become the equations themselves. What a solver calls ten thousand times is not checked
-at run time (`no_type_check`); what calls it is.
+What a solver calls ten thousand times is not checked at run time (`no_type_check`); what calls it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,21 +31,15 @@ from iclflow.theory.solve import Pace, explicit_step, head_error, rosenbrock_ste
 
 __all__ = ["Accuracy", "Momentum", "Race", "Rest", "Unfinished", "run"]
 
-GROWN = 20  # a head is grown when its own share is so many times x
-PASSIVE = 1 / 20  # and only feels the force when it is below so many times x
-AT_REST = 0.2  # times x: the relative velocity at which grown heads count as at rest
 UNSTABLE = 1e-2  # of drive times weight: growth rates below count as none
-MOST_STEPS = 4000  # of the implicit solver in one drop
 MOST_EXPLICIT = 1500  # explicit steps from one departure of heads to the next
-MOST_STAGES = 200
 LONGEST = 1e9  # times the time scale of free heads, after which none of them will grow
-SHORTEST = 1e-10  # of the time scale of the heads in a drop
 LOOK = 4  # steps from one look at who is at rest to the next
 CALM = 3.0  # times delta times drive times weight: heads that move faster are farther than delta from rest
 DIVERGED = 1e3  # times the first loss
-MOST_FOLLOWED = 20_000  # implicit steps on a sample
-DRIFTING = 10  # times the error of implicit steps: what may be made where nothing rests
-AFTERWARDS = 1.25  # times the time at which all is learned: so long a sample is followed
+MOST_FOLLOWED = 20_000  # implicit steps
+SMALLEST = 1e-14  # of the time: the step of a solver that has given up
+AFTERWARDS = 1.25  # times the time at which all is learned: so long heads are followed
 MOST_STEPPED = 200_000  # that are taken in one drop
 UNEVEN = 1e-3  # of the largest drive: weaker ones feel what is left of the force where heads rest
 LATE = 3  # time constants after which heads at rest are where they settle
@@ -79,9 +69,8 @@ class Accuracy:
     neutral: float = (
         1e-5  # of the largest rate: directions in which heads at rest are pulled back more slowly than that
     )
-    share: float = 1e-5  # x
     explicit: float = 1e-6
-    implicit: float = 1e-6
+    implicit: float = 1e-5
     together: bool = False  # whether heads at rest stay in the race of the others
     fast: float = 0.01  # times the lag: the relative velocity at which steps are taken themselves; a quarter ends it
 
@@ -128,10 +117,6 @@ class Race:
     now: float = 0.0
     records: list[tuple[float, float, float, Values, Matrix]] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        return self.accuracy.share
 
     @property
     def landscape(self) -> Landscape | SampleLandscape:
@@ -194,10 +179,6 @@ class Race:
         return 0.5 if self.flow.decay == 0 else 0.2
 
     @no_type_check
-    def force(self, A: Matrix) -> Matrix:
-        return self.opening - self.landscape.curve(A)
-
-    @no_type_check
     def shares(self) -> Float[np.ndarray, " H"]:
         """The strength of every head, relative to that of the weakest direction."""
         left, right = self.whitening
@@ -208,24 +189,10 @@ class Race:
         left, right = self.whitening
         return int(np.sum(np.linalg.svd(left @ A @ right)[1] > self.held_from * self.least))
 
-    def open_force(self, A: Matrix, force: Matrix) -> Matrix:
-        """What the force is along directions that are still open: at rest nothing acts on those that are held."""
-        left, right = self.whitening
-        keys, strength, queries = np.linalg.svd(left @ A @ right)
-        held = strength > self.held_from * self.least
-        outside = lambda vectors: np.eye(len(vectors)) - (Q := np.linalg.qr(vectors)[0]) @ Q.T
-        return outside(np.linalg.solve(left, keys[:, held])) @ force @ outside(np.linalg.solve(right, queries[held].T))
-
     @no_type_check
-    def record(
-        self,
-        velocity: Float[np.ndarray, "moving size"],
-        downhill: Float[np.ndarray, "moving size"],
-        moving: Heads | slice = slice(None),
-    ) -> None:
+    def record(self, velocity: Rows, downhill: Rows) -> None:
         r"""Note the loss, its slope $-2\langle f, \dot y\rangle/O$, the value weights and the effective matrix."""
-        A, values = self.layout.matrix(self.rows), np.zeros((2, len(self.rows)))
-        values[0], values[1, moving] = self.rows[:, 0], velocity[:, 0]
+        A, values = self.layout.matrix(self.rows), np.stack([self.rows[:, 0], velocity[:, 0]])
         slope = -2 * float(np.sum(velocity * downhill)) / self.landscape.outputs
         self.records.append((self.now, float(self.flow.loss(self.rows, A)), slope, values, A))
 
@@ -234,42 +201,18 @@ class Race:
         self.record(self.flow.velocity(self.rows), self.flow.downhill(self.rows))
         self.rests.append(Rest(0, self.rows.copy()))
 
-    def alone(self) -> None:
-        """Follow the heads through all plateaus and drops that are left."""
-        A = self.layout.matrix(self.rows)
-        if self.taken(A, self.opening, self.driven) >= self.share:  # there is no first plateau
-            self.drop(self.force(A))
-        for _ in range(MOST_STAGES):
-            stage = self.stage()
-            if stage is None:
-                return
-            left, drive, right = stage
-            force, grown = (left * drive) @ right.T, self.shares() >= GROWN * self.share
-            alone = force + self.landscape.curve(self.layout.matrix(self.rows[grown]))
-            growth, begun = self.growth(grown, alone), self.now
-            if growth > UNSTABLE * drive[0] * np.abs(self.rows[grown]).max(initial=0.0):
-                self.drop(force)
-            elif grown.all() or not self.plateau(~grown, left, drive, right):
-                return
-            else:
-                self.turning |= bool(growth * (self.now - begun) > 1)
-                self.drop(force)
-        raise Unfinished
-
     def followed(self, pace: "Momentum | None" = None) -> bool:
         """Follow all heads together to the end; whether they did not diverge.
 
-        By implicit steps, as where the vector blocks of a finite sample drift for ever, so that nothing ever rests.
         With a `pace` the steps of descent are themselves taken while heads move so fast that no flow lies near them.
         """
-        self.begin()
         if pace is not None and not self.take_steps(pace, np.zeros_like(self.rows), int(GATHERED / (1 - pace.beta))):
             return False
         flow, heads, solver = self.flow, len(self.rows), Pace()
         most, lag = min(self.driven, heads * self.layout.rank), flow.step
         y, velocity, learned = self.rows, flow.velocity(self.rows), np.inf
         h = 0.01 / (largest_singular(self.opening) * np.abs(y).max())
-        longest = LONGEST / (self.least * np.abs(y).max())
+        longest = self.now + LONGEST / (self.least * np.abs(y).max())
         for count in range(MOST_FOLLOWED):
             if pace is not None and lag * fastest(y, velocity) > self.accuracy.fast:
                 moved = pace.time * (velocity + flow.decay * y)  # on the flow of the steps
@@ -280,16 +223,20 @@ class Race:
             resolvent = flow.resolvent(y, self.opening)
             while True:
                 after, error = rosenbrock_step(flow.velocity, y, velocity, resolvent, h)
-                taken, following = solver.judged(h, head_error(error, y, after) / (DRIFTING * self.accuracy.implicit))
+                taken, following = solver.judged(h, head_error(error, y, after) / self.accuracy.implicit)
                 if taken:
                     break
                 h = float(following)
+                if not h > SMALLEST * self.now:
+                    raise Unfinished
             y, self.now, velocity, h = after, self.now + h, flow.velocity(after), float(following)
             self.rows = y
             self.record(velocity, flow.downhill(y) if flow.step or flow.decay else velocity)
             if count % LOOK:
                 continue
             if self.learned(self.records[-1][4]) >= most:
+                learned = min(learned, self.now)
+            if flow.decay > 0 and self.growth_of(y) < -flow.decay / 2:  # nothing can grow any more
                 learned = min(learned, self.now)
             if self.now > min(AFTERWARDS * learned, longest):
                 self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
@@ -315,138 +262,9 @@ class Race:
                 return True
         raise Unfinished
 
-    def stage(self) -> tuple[Matrix, Float[np.ndarray, " D"], Matrix] | None:
-        """The force at rest by its singular pairs, zero along what is learned; `None` if nothing is left."""
-        A = self.layout.matrix(self.rows)
-        count = self.learned(A)
-        if count >= self.driven:
-            return None
-        left, drive, right = np.linalg.svd(self.open_force(A, self.force(A)))
-        return left, np.where(np.arange(len(drive)) < self.driven - count, drive, 0.0), right.T
-
-    @no_type_check
-    def taken(self, A: Matrix, force: Matrix, count: int) -> float:
-        """The largest share of the force along one of its `count` leading pairs that a matrix takes away."""
-        left, drive, right = np.linalg.svd(force)
-        along = np.einsum("da,de,ae->a", left[:, :count], self.landscape.curve(A), right[:count])
-        return float(np.abs(along / drive[:count]).max(initial=0.0))
-
-    def growth(self, some: Heads, force: Matrix) -> float:
-        """The largest rate at which these heads can leave their place together; `force` is without what they take."""
-        return self.growth_of(self.rows[some], force) if some.any() else 0.0
-
-    def growth_of(self, rows: Rows, force: Matrix | None = None) -> float:
-        """The same of any heads."""
-        return float(np.linalg.eigvalsh(self.flow.jacobian(rows, self.opening if force is None else force))[-1])
-
-    def plateau(self, free: Heads, left: Matrix, drive: Float[np.ndarray, " D"], right: Matrix) -> bool:
-        """Move the free heads in the constant force until their share is x; `False` if that never happens."""
-        layout, open_ = self.layout, drive > 0
-        y = layout.turned(self.rows[free], left, right)
-        pairs = left.T[open_][:, :, None] * right.T[open_][:, None, :]
-        curvature = np.sum(pairs * self.landscape.curve(pairs), axis=(1, 2))
-
-        def share(y: Rows) -> float:
-            parts = layout.split(y)
-            strength = np.sum(layout.effective_keys(parts) * parts.query, axis=(0, 1))[open_]
-            return float(np.abs(strength * curvature / drive[open_]).max())
-
-        downhill = lambda y: layout.diagonal_velocity(y, drive)
-        field = lambda y: self.flow.stepped(downhill, y)
-        velocity = field(y)
-        scale = 1 / (drive[open_][-1] * np.abs(y).max())
-        reached, h, origin, pace = share(y), 0.01 / (drive[0] * np.abs(y).max()), self.now, Pace()
-        while reached < self.share:
-            at, there, error = explicit_step(field, y, velocity, h)
-            change = head_error(error, y, y) / (0.01 * self.accuracy.implicit)
-            reached = share(at)
-            taken, following = pace.judged(h, change)
-            if not taken or reached > 1.5 * self.share:
-                h, reached = (h / 2 if taken else float(following)), 0.0
-                if h < 1e-12 * (self.now - origin):
-                    raise Unfinished
-                continue
-            y, velocity, self.now = at, there, self.now + h
-            self.rows[free] = layout.turned(y, left.T, right.T)
-            self.record(velocity, downhill(y), free)
-            size = np.abs(y).max()
-            if self.now - origin > LONGEST * scale or drive[0] * size < self.flow.decay:
-                return False
-            if h * np.abs(velocity).max() < 1e-12 * size:
-                return False
-            h = float(following)
-        return True
-
-    def drop(self, force: Matrix) -> None:
-        """Follow all heads until those that have grown are at rest."""
-        layout, flow, begin, h, origin = self.layout, self.flow, self.rows.copy(), 0.0, self.now
-        drive, active, pace = largest_singular(force), np.zeros(len(self.rows), dtype=bool), Pace()
-        for count in range(1, MOST_STEPS + 1):
-            acts = self.shares() >= PASSIVE * self.share
-            acts = acts if acts.any() else ~acts
-            if not np.array_equal(acts, active):
-                active, passive = acts, ~acts
-                y, opening = self.rows[active], force + self.landscape.curve(layout.matrix(begin[active]))
-                remains = opening - self.landscape.curve(layout.matrix(y))
-                velocity = flow.velocity(y, opening)
-            size = np.abs(y).max()
-            scale = 0.05 / (drive * size)
-            h = scale if count == 1 else h
-            left = largest_singular(remains)
-            h = min(h, 1 / (left * size))  # an implicit step beyond it would stay where the flow leaves
-            if passive.any():
-                h = min(h, 0.1 / ((drive if flow.blocks else left) * np.abs(self.rows[passive]).max()))
-            resolvent = flow.resolvent(y, opening)
-            moved = lambda rows, opening=opening: flow.velocity(rows, opening)
-            while True:
-                after, error = rosenbrock_step(moved, y, velocity, resolvent, h)
-                taken, following = pace.judged(h, head_error(error, y, after) / self.accuracy.implicit)
-                if taken:
-                    break
-                h = float(following)
-                if h < SHORTEST * scale:
-                    raise Unfinished
-            if self.now - origin > LONGEST * scale:
-                raise Unfinished
-            if passive.any():  # Heun's method, with the force at both ends of the step
-                small = self.rows[passive]
-                first = flow.passive(small, y, opening)
-                self.rows[passive] = small + h / 2 * (first + flow.passive(small + h * first, after, opening))
-            self.rows[active], self.now, y = after, self.now + h, after
-            remains, velocity = opening - self.landscape.curve(layout.matrix(y)), flow.velocity(y, opening)
-            self.record(velocity, flow.downhill(y, opening) if flow.step or flow.decay else velocity, active)
-            if passive.any():
-                self.records[-1][3][1, passive] = first[:, 0]
-            h = float(following)
-            if count % 5 == 0:
-                moving = np.zeros_like(self.rows)
-                moving[active] = velocity
-                if self.at_rest(moving, remains):
-                    self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
-                    return
-        raise Unfinished
-
-    def at_rest(self, moving: Rows, force: Matrix) -> bool:
-        """Whether grown heads neither move nor can grow, and free heads take no more than x of any drive."""
-        shares, layout = self.shares(), self.layout
-        grown, free = shares >= GROWN * self.share, shares < GROWN * self.share
-        if not grown.any():
-            return False
-        size, speed = np.abs(self.rows[grown]).max(), np.abs(moving[grown]).max()
-        slow = lambda drive: speed <= AT_REST * self.share * drive * size**2
-        if not slow(max(largest_singular(force), largest_singular(self.opening))):  # any drive is smaller
-            return False
-        A = layout.matrix(self.rows)
-        count, open_ = max(self.driven - self.learned(A), 0), self.open_force(A, force)
-        drive = float(np.linalg.svd(open_ if count else self.opening)[1][0 if count else self.driven - 1])
-        if not slow(drive):
-            return False
-        if count == 0:
-            return True
-        if free.any() and self.taken(layout.matrix(self.rows[free]), open_, count) > self.share:
-            return False
-        alone = force + self.landscape.curve(layout.matrix(self.rows[grown]))
-        return bool(self.growth(grown, alone) <= UNSTABLE * drive * size)
+    def growth_of(self, rows: Rows) -> float:
+        """The largest rate at which heads can leave their place together."""
+        return float(np.linalg.eigvalsh(self.flow.jacobian(rows, self.opening))[-1])
 
 
 @no_type_check
@@ -466,12 +284,10 @@ def largest_singular(matrix: Matrix) -> float:
 
 def run(races: Sequence[Race]) -> list[Race]:
     """Follow races of the same shape to their end."""
-    if races[0].flow.blocks is not None and races[0].flow.blocks.push is not None:
-        return [race for race in races if not finished(race.followed)]
     for race in races:
         race.begin()
     if races[0].together:
-        return [race for race in races if not finished(race.alone)]
+        return [race for race in races if not finished(race.followed)]
     return [entrant.race for entrant in side_by_side(races) if not finished(entrant.go_on_alone)]
 
 
@@ -599,7 +415,7 @@ class Entrant:
         """Follow the stage with the heads that are left in it to its end."""
         stage, race, first = self.stage, self.race, len(self.race.records)
         stage.now = race.now
-        stage.alone()
+        stage.followed()
         self.note(Steps(*map(np.array, zip(*stage.records, strict=True))))
         for rest in stage.rests:
             self.place(rest.rows)

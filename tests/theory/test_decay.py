@@ -213,4 +213,4 @@ def test_the_command_names_what_is_never_learned(capsys):
     told = json.loads(out)
     assert len(told["drop_times"]) + len(told["never"]) == 3
     assert told["never"]
-    assert "never learned with this weight decay" in commands.call(capsys, "theory", *flags)[1]
+    assert "Weight decay keeps these components from being learned" in commands.call(capsys, "theory", *flags)[1]

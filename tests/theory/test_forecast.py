@@ -12,11 +12,9 @@ from iclflow.models.initial import initial_weights
 from iclflow.models.reduced import coefficients
 from iclflow.prediction.margins import (
     BEYOND_EDGE,
-    HALFWAY,
     LABEL_LEVELS,
     NOT_SMALL,
     SWAPPED,
-    TURNING,
     VECTOR_BLOCKS,
 )
 from iclflow.prediction.problem import parts_of
@@ -130,28 +128,30 @@ def test_steps_become_smaller_in_advance_where_errors_grow():
     assert error(1.3 * h) > 0.1  # the step that is next: nor is it smaller than need be
 
 
-def test_a_head_that_rests_with_a_direction_held_in_part_is_told_and_not_called_reliable():
+def test_a_head_that_rests_for_long_with_a_direction_held_in_part_is_followed():
     """Two outputs with vector blocks: the loss rests at .771, between the levels 1 and .544."""
     task, model = icl.Task(dim=3, context=31, out_dim=2), icl.Separate(heads=4)
-    found = icl.predict(task, model, init=1e-4 * np.sqrt(20), init_law="public", seed=949748)
-    assert (np.diff(found.levels) < 0).all()
-    assert len(found.drop_times) == 3
-    assert HALFWAY in found.notes
-    assert not found.reliable
-    assert HALFWAY not in icl.predict(task, model, init=1e-4 * np.sqrt(20), init_law="public", seed=949749).notes
+    start = {"init": 1e-4 * np.sqrt(20), "init_law": "public", "seed": 949748}
+    found = compare_one(icl.train(task, model, time=1e5, **start), None)
+    assert found.prediction.reliable
+    assert [drop.inside for drop in found.drops[:2]] == [True] * 2
+    assert max(drop.error for drop in found.drops[:2]) < 1e-4
+    rests = found.prediction.loss(np.array([4e4, 5e4]))
+    assert np.ptp(rests) < 1e-3
+    assert np.abs(rests[:, None] - found.prediction.levels).min() > 0.1
 
 
-def test_a_grown_head_that_turns_slowly_while_others_wait_is_told():
-    """Components three and four save nearly the same; the run turns to the fourth, and drop 4 comes 7 % early."""
+def test_a_grown_head_that_turns_slowly_while_others_wait_is_followed():
+    """Components three and four save nearly the same, and a head turns from one to the other."""
     task = icl.Task(
         dim=5, context=47, spectrum="0.31758,0.2523,0.21578,0.1185,0.09584", prefix_loss=True,
         task_spectrum="0.7631,0.7734,0.764,1.3994,0.7783",
     )  # fmt: skip
-    found = icl.predict(task, icl.Separate(heads=2, rank=3), init=0.0003772459317162457, seed=536752)
-    assert TURNING in found.notes
-    assert not found.reliable
-    apart = icl.predict(task.replace(task_spectrum=None), icl.Separate(heads=2, rank=3), init=3e-4, seed=536752)
-    assert apart.reliable
+    run = icl.train(task, icl.Separate(heads=2, rank=3), init=0.0003772459317162457, seed=536752, time=1.5e5)
+    found = compare_one(run, None)
+    assert len(found.drops) == 6  # one more than there are directions
+    assert all(drop.inside for drop in found.drops)
+    assert found.prediction.reliable
 
 
 @pytest.mark.parametrize("init", [1e-2, 1e-3])
@@ -177,7 +177,7 @@ def test_near_ties_are_within_one_per_cent_and_inside_their_intervals(near_tie):
     assert max(drop.error for drop in comparison.drops) < 0.01  # the closed theory misses two of them by 34 and 108 %
     assert comparison.prediction.reliable
     widths = np.diff(comparison.prediction.drop_intervals)[:, 0] / comparison.prediction.drop_times
-    assert widths[3] > 10 * widths[0]  # the forecast knows which drops are in doubt
+    assert widths[3] > 5 * widths[0]  # the forecast knows which drops are in doubt
     assert [drop.predicted_head for drop in comparison.drops] == [drop.observed_head for drop in comparison.drops]
 
 
@@ -240,7 +240,7 @@ def test_where_all_blocks_are_not_followed_higher_ranks_are_not_called_reliable(
     sampled = icl.train(icl.Task(dim=2, context=15), icl.Separate(heads=2, rank=2), init_law="random", samples=20_000,
                         init=1e-2, time=1.0)  # fmt: skip
     prediction = icl.compare(sampled).prediction
-    assert prediction.reliable  # all blocks of a small sample are followed
+    assert SWAPPED not in prediction.notes  # all blocks of a small sample are followed
     own = {"samples": 20_000, "init_law": "random", "init": 1e-2}
     wide = icl.predict(icl.Task(dim=10, context=15), icl.Separate(heads=5, rank=2), **own)
     assert SWAPPED in wide.notes

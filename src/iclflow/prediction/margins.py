@@ -75,14 +75,7 @@ SWAPPED = (
     "Beyond one output and rank one, leading order does not say whether a head with vector blocks can learn further"
     " directions; train the model to see its drops."
 )
-HALFWAY = (
-    "On its way a head rests for long with a direction that it holds in part, as vector blocks allow with several"
-    " outputs; how long is not derived, and later drops depend on it."
-)
-TURNING = (
-    "A grown head turns slowly to a direction that saves nearly as much while others wait, which is not followed; train"
-    " the model to see its later drops."
-)
+HALFWAY = "The heads end above the last level: a head holds a direction only in part."
 LOST = "The equations could not be followed to the end; train the model to see its drops."
 BEYOND_EDGE = "Steps of this size diverge at a drop; take a smaller lr."
 LABEL_BLOCKS = (
@@ -117,7 +110,7 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
     parts, times, L = problem.parts, fine.drop_times, problem.landscape
     own, asymmetry = widths(fine, coarse), problem.asymmetry
     edge = 0.0 if takes_steps(problem) else edge_share(problem)
-    large = abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
+    large = len(times) > 0 and abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
     half = own + VECTORS * fine.leading_order + LARGE_WEIGHTS * large + MIXING * mixing(problem)
     if isinstance(L, SampleLandscape) and not problem.drifting:
         half = half + sampled(L, len(times))
@@ -131,12 +124,11 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
         VECTOR_BLOCKS: fine.leading_order and not unsettled,
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
-        TURNING: fine.turning,
         SAMPLE: asymmetry > 0.01 and not problem.drifting,
         LABEL_LEVELS: asymmetry > ASYMMETRIC,
         TIED: bool((own > DOUBTFUL / 5).any()),
     }
-    outside = unsettled or fine.halfway or fine.turning or asymmetry > ASYMMETRIC
+    outside = unsettled or fine.halfway or asymmetry > ASYMMETRIC
     reliable = bool((half <= DOUBTFUL).all()) and not outside
     return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 

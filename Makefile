@@ -48,7 +48,7 @@ QUICK := tests/test_architecture.py tests/test_config.py tests/test_units.py tes
 	$(addprefix tests/sweeps/test_, expected.py grid.py own_data.py signals.py telling.py unreadable.py) \
 	tests/probing/test_parts.py
 
-# The full counts of tests/reliability: kills, damage, dead workers and schedulers, full disks (about 20 minutes).
+# The full counts of tests/reliability: kills, damage, dead workers and schedulers, full disks (half an hour).
 reliability: $(READY)
 	ICLFLOW_RELIABILITY=full $(BIN)/python -m pytest tests/reliability tests/test_notebooks.py -rs
 

@@ -112,6 +112,20 @@ def two_outputs(rng: Rng) -> Setting:
     return one, heads(rng, one, 2), size(rng, 1e-3, 0.15)
 
 
+@stratum("turned tasks")
+def turned_tasks(rng: Rng) -> Setting:
+    one, mix = plain(rng, 5), rng.standard_normal((8, 8))[:, :5]
+    covariance = (mix.T @ mix / 8)[:5, :5]
+    one = one.replace(basis="identity", task_spectrum=covariance[: one.dim, : one.dim] + 0.3 * np.eye(one.dim))
+    return one, heads(rng, one, 2), size(rng, 1e-3, 2e-2)
+
+
+@stratum("two outputs with vector blocks")
+def two_outputs_with_vectors(rng: Rng) -> Setting:
+    one = task(rng, 3, out_dim=2, prefix_loss=False, query_noise=False)
+    return one, heads(rng, one, 1), {**size(rng, 1e-3, 3e-2), "init_law": "public"}
+
+
 @stratum("weight decay")
 def decay(rng: Rng) -> Setting:
     one = plain(rng)
@@ -126,6 +140,21 @@ def descent(rng: Rng) -> Setting:
     one = plain(rng)
     model = heads(rng, one, 2)
     return one, model, {**size(rng, 3e-3, 3e-2), "lr": stable(rng, one, model, 0.1, 0.9)}
+
+
+@stratum("descent with vector blocks")
+def descent_with_vectors(rng: Rng) -> Setting:
+    one, model, how = descent(rng)
+    one = one.replace(dim=min(one.dim, 4), spectrum="linear")
+    return one, heads(rng, one, 1), {**how, "init_law": "random", "lr": stable(rng, one, model, 0.05, 0.5)}
+
+
+@stratum("descent and decay")
+def descent_decay(rng: Rng) -> Setting:
+    one, model, how = descent(rng)
+    free = icl.predict(one, model, init=how["init"], seed=how["seed"]).drop_times
+    rate = clock_of(one, model, icl.Training()).rate
+    return one, model, {**how, "weight_decay": float(rng.uniform(0.1, 0.6) / free[0] * rate)}
 
 
 @stratum("momentum")
@@ -155,7 +184,9 @@ def minibatches(rng: Rng) -> Setting:
 
 @stratum("merged flow")
 def merged_flow(rng: Rng) -> Setting:
-    return task(rng), icl.Merged(heads=int(rng.integers(1, 9))), size(rng, 1e-5, 3e-2)
+    one = task(rng, out_dim=2 if rng.random() < 0.25 else 1)
+    law = "random" if one.out_dim == 1 and rng.random() < 0.25 else "entry"
+    return one, icl.Merged(heads=int(rng.integers(1, 9))), {**size(rng, 1e-5, 3e-2), "init_law": law}
 
 
 @stratum("merged decay")
@@ -185,6 +216,18 @@ def merged_minibatches(rng: Rng) -> Setting:
     return one, model, {**how, "lr": 0.05 * how["lr"], "batch": int(rng.choice([64, 256]))}
 
 
+@stratum("merged descent on samples")
+def merged_samples(rng: Rng) -> Setting:
+    one, model, how = merged_descent(rng)
+    return one, model, {**how, "samples": int(10 ** rng.uniform(3, 5))}
+
+
+@stratum("mixture")
+def mixture(rng: Rng) -> Setting:
+    one = plain(rng, 4, spectrum="white", icl_fraction=float(rng.uniform(0.2, 0.9)))
+    return one, icl.Merged(heads=int(rng.integers(2, 9))), size(rng, 1e-4, 1e-2)
+
+
 @stratum("samples")
 def samples(rng: Rng) -> Setting:
     one = plain(rng, 4, spectrum="linear")
@@ -197,6 +240,13 @@ def white_samples(rng: Rng) -> Setting:
     near = ",".join(f"{value:.4f}" for value in 1 + 0.1 * rng.random(dim))
     one = plain(rng, dim=dim, spectrum=str(rng.choice(["white", near])))
     return one, heads(rng, one, 1), {**size(rng, 1e-3, 2e-2), "samples": int(10 ** rng.uniform(3, 5))}
+
+
+@stratum("descent on samples")
+def descent_on_samples(rng: Rng) -> Setting:
+    one, model, how = samples(rng) if rng.random() < 0.5 else white_samples(rng)
+    how["init"] = max(how["init"], 5e-3)
+    return one, model, {**how, "lr": stable(rng, one, model, 0.1, 0.8)}
 
 
 @stratum("own data")

@@ -78,7 +78,7 @@ def test_a_room_imports_only_from_rooms_above_it(path):
 
 
 def test_theory_knows_the_task_and_nothing_else():
-    for path in (PACKAGE / "theory").glob("*.py"):
+    for path in (PACKAGE / "theory").rglob("*.py"):
         for imported in imports(ast.parse(path.read_text()), type_checking=True):
             allowed = ("iclflow.theory", "iclflow.config", "iclflow.errors", "iclflow.data.spectrum")
             assert imported.startswith(allowed), f"{path}: imports {imported}"

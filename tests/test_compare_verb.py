@@ -117,7 +117,7 @@ def test_a_curve_with_its_data_is_compared_with_their_landscape(tmp_path, capsys
         ({"a": 1}, {}, "subject: dict must be a run, a directory, a file or an array"),
         (np.array([1.0, np.nan]), {}, "at least two finite losses"),
         (np.ones(3), {"time": [0, 1]}, "time: shape"),
-        ("nowhere.csv", {}, "curve: 'nowhere.csv' must be a run directory"),
+        ("nowhere.csv", {}, "curve: 'nowhere.csv' must be an existing file"),
         (np.ones(3), {"source": "sample"}, "source: chooses the moments of a run"),
     ],
 )

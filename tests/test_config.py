@@ -98,6 +98,18 @@ def test_python_records_refuse_alike(settings):
         icl.Task(**settings)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"dim": True}, {"spectrum": [0.5, True]}, {"label_noise": False}, {"tasks": True}]
+)
+def test_true_is_no_number(settings):
+    """A file that says `dim = true` would have trained with dim = 1."""
+    with pytest.raises(icl.BadInput, match=next(iter(settings))):
+        icl.Task(**settings)
+    with pytest.raises(icl.BadInput, match="heads"):
+        icl.Separate(heads=True)
+    assert icl.Separate(softmax=True).softmax is True
+
+
 def test_records_are_frozen_and_hashable():
     task = icl.Task(spectrum=[0.7, 0.3])
     with pytest.raises(ValueError, match="frozen"):

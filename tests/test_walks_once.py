@@ -34,9 +34,9 @@ def counted(monkeypatch):
             if getattr(loaded, "__name__", "").startswith("iclflow") and getattr(loaded, name, None) is plain:
                 monkeypatch.setattr(loaded, name, call)
 
-    counting(own, "open_npz", "data")
+    counting(own, "read_npz", "data")
     counting(tensors, "read_tensors", "weights")
-    counting(sampled, "sampled_moments", "sums")
+    counting(sampled, "sum_moments", "sums")
     return count
 
 

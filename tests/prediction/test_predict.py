@@ -148,6 +148,7 @@ ONE = icl.Task(dim=1)
     [
         (ONE, icl.Separate(heads=3), {"init": 0.01, "lr": 0.1, "batch": 64, "optimizer": "momentum"}),
         (ONE, icl.Separate(heads=1), {"init": 0.01, "lr": 0.1, "batch": 64}),
+        (ONE, icl.Separate(heads=3, layers=2), {"init": 0.03, "init_law": "norm"}),
         (ONE, icl.Separate(heads=4), {"init": 5e-12, "lr": 4e-3, "batch": 32, "weight_decay": 1e-2}),
     ],
 )
@@ -160,7 +161,6 @@ def test_settings_that_crashed_have_a_forecast(task, model, settings):
 @pytest.mark.parametrize(
     ("task", "model", "settings", "line"),
     [
-        (ONE, icl.Separate(heads=3, layers=2), {"init": 0.03, "init_law": "norm"}, "weights: the theory of depth"),
         (icl.Task(dim=3, spectrum="0.5,0.5,0"), icl.Merged(heads=3), {}, "spectrum: must have full rank"),
         (ONE, icl.Merged(heads=1), {"init": 1e-3, "init_law": "norm"}, "weights: no part of them grows"),
     ],

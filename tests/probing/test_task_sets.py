@@ -7,7 +7,7 @@ import iclflow as icl
 from iclflow.data.spectrum import task_vectors
 from iclflow.probing.contexts import draw
 from iclflow.probing.posterior import task_posterior_mean
-from iclflow.theory.task_sets import task_set_levels
+from iclflow.theory.laws.task_sets import task_set_levels
 
 TASK = icl.Task(dim=3, context=12, tasks=4, label_noise=0.3)
 TASKS = task_vectors(TASK)[:, 0]

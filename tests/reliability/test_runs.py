@@ -2,6 +2,7 @@
 
 import collections
 import json
+import os
 import random
 import shutil
 import signal
@@ -15,8 +16,9 @@ import iclflow as icl
 from iclflow.results.labelled import to_tensors
 from iclflow.results.run import Run
 from iclflow.results.writing import leftovers, write_run, writing
-from reliability import run_committer, strikes
-from reliability.harness import FULL, PROGRAM, count, only_full, run, start
+from iclflow.system.lock import holder, is_held
+from reliability import run_committer, strikes, two_commands
+from reliability.harness import FULL, PROGRAM, count, only_full, run
 from reliability.strikes import calls_of_one, traced
 
 V0_2_0 = Path(__file__).parents[1] / "fixtures" / "v0.2.0" / "sample"
@@ -129,6 +131,7 @@ COMMANDS = {"resume": ("train", "--steps", 5, "--resume"), "overwrite": (*TRAIN,
 
 
 @strikes.needs_strace
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["resume", pytest.param("overwrite", marks=only_full)])
 def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_the_new(how, tmp_path, measured):
     """The program itself: one call, all of them in the full mode."""
@@ -139,7 +142,8 @@ def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_
     assert {name for name, _ in points} == {"fsync", "rename", "unlink", "link"}
     for name, number in points if FULL else points[len(points) // 2 :][:1]:
         begin(path, tmp_path / "old")
-        seen["killed"] += strace(how, path, "-e", f"inject={name}:signal=KILL:when={number}") == -signal.SIGKILL
+        kill = (f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}")
+        seen["killed"] += strace(how, path, *kill) == -signal.SIGKILL
         found = icl.load(path)
         seen["old" if same(found, old) else "new"] += 1
         ended = (found.seeds, found.summary["steps_done"])
@@ -150,15 +154,16 @@ def test_whole_commands_killed_at_calls_in_their_directory_leave_the_old_run_or_
     assert seen["killed"] == seen["old"] + seen["new"]
 
 
-def strace(how: str, path: Path, *options: str) -> int:
+def strace(how: str, path: Path, *filters: str) -> int:
     """The exit code of a command under strace, which writes what it sees to `trace` beside the directory."""
-    command = ["strace", "-f", "-y", "-qq", "-o", path.parent / "trace", *options, *PROGRAM, *COMMANDS[how], path]
-    return subprocess.run([*map(str, command)], capture_output=True, timeout=120).returncode
+    log = ["-o", path.parent / "trace", "-e", *filters]
+    command = ["strace", "-f", "-y", "-qq", *log, *PROGRAM, *COMMANDS[how], path]
+    return subprocess.run([*map(str, command)], capture_output=True, timeout=600).returncode
 
 
 def calls_of_command(how: str, path: Path) -> list[tuple[str, int]]:
     """Name and number of the calls that change something in the directory, all of them by the program's main thread."""
-    assert strace(how, path, "-e", "trace=fsync,rename,unlink,link") == 0
+    assert strace(how, path, "trace=fsync,rename,unlink,link") == 0
     seen, points = collections.Counter(), []
     lines = [line.split(maxsplit=1) for line in (path.parent / "trace").read_text().splitlines()]
     for call in (call for thread, call in lines if thread == lines[0][0]):
@@ -168,35 +173,47 @@ def calls_of_command(how: str, path: Path) -> list[tuple[str, int]]:
     return points
 
 
-def test_two_writers_of_a_fresh_directory_never_both_succeed(tmp_path, measured):
-    path = tmp_path / "x"
-    ended = at_once([(*TRAIN, "--seed", seed, "--out", path) for seed in (1, 2)])
-    measured(f"exit codes {sorted(code for code, _ in ended)}")
-    assert sorted(code for code, _ in ended) == [0, 2]
-    winner = next(seed for seed, (code, _) in zip((1, 2), ended, strict=True) if code == 0)
-    assert icl.load(path).seeds == [winner]
-    refused = next(err for code, err in ended if code == 2)
-    assert refused.count("\n") == 1
-    assert str(path) in refused
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Two commands at once, the second after some seconds: exit codes and errors."""
+    with strikes.server(two_commands.__file__, tmp_path_factory.mktemp("errors")) as process:
+
+        def both(*commands: tuple, between: float) -> list[tuple[int, str]]:
+            words = [[str(word) for word in command] for command in commands]
+            process.stdin.write(f"{json.dumps([*words, between])}\n")
+            process.stdin.flush()
+            return [(code, err) for code, err in json.loads(process.stdout.readline())]
+
+        yield both
 
 
-def test_of_several_that_continue_a_run_each_that_succeeds_counts(tmp_path, measured):
-    path = tmp_path / "x"
-    assert run(*TRAIN, "--out", path)[0] == 0
-    many = count(5, 3)
-    ended = at_once([("train", "--resume", path, "--steps", 7)] * many)
-    done = sum(code == 0 for code, _ in ended)
-    measured(f"{many} at once: {done} succeeded, {many - done} were refused")
-    assert all(code in (0, 2) and err.count("\n") == (code == 2) for code, err in ended), ended
-    assert icl.load(path).summary["steps_done"] == 20 + 7 * done
-    assert done > 0
+@pytest.mark.timeout(3600)
+def test_two_writers_of_a_fresh_directory_never_both_succeed(pairs, tmp_path, measured):
+    dice, wanted = random.Random(0), count(25, 2)
+    for number in range(wanted):
+        path, between = tmp_path / f"x{number}", dice.choice([0, dice.uniform(0, 2)])
+        ended = pairs(*[(*TRAIN, "--seed", seed, "--no-figure", "--out", path) for seed in (1, 2)], between=between)
+        assert sorted(code for code, _ in ended) == [0, 2], ended
+        winner = next(seed for seed, (code, _) in zip((1, 2), ended, strict=True) if code == 0)
+        assert icl.load(path).seeds == [winner]
+        refused = next(err for code, err in ended if code == 2)
+        assert refused.count("\n") == 1
+        assert str(path) in refused
+    measured(f"{wanted} pairs: one succeeded and one was refused in one line, each time")
 
 
-def at_once(commands: list[tuple]) -> list[tuple[int, str]]:
-    """Commands that run at the same time: exit codes and errors."""
-    processes = [start(*command) for command in commands]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    return [(process.returncode, err) for process, err in zip(processes, errors, strict=True)]
+@pytest.mark.timeout(3600)
+def test_of_two_that_continue_a_run_each_that_succeeds_counts(pairs, tmp_path, measured):
+    path, dice, wanted, done = tmp_path / "x", random.Random(1), count(25, 2), 0
+    assert run(*TRAIN, "--no-figure", "--out", path)[0] == 0
+    more = ("train", "--resume", path, "--steps", 7, "--no-figure")
+    for _ in range(wanted):
+        ended = pairs(more, more, between=dice.choice([0, dice.uniform(0, 2)]))
+        assert all(code in (0, 2) and err.count("\n") == (code == 2) for code, err in ended), ended
+        done += sum(code == 0 for code, _ in ended)
+        assert icl.load(path).summary["steps_done"] == 20 + 7 * done
+    measured(f"{wanted} pairs: {done} succeeded and counted, {2 * wanted - done} were refused in one line")
+    assert done >= wanted
 
 
 def test_a_second_writer_in_python_is_refused_in_one_line_and_changes_nothing(runs, tmp_path):
@@ -209,6 +226,20 @@ def test_a_second_writer_in_python_is_refused_in_one_line_and_changes_nothing(ru
     with writing(tmp_path / "fresh", overwrite=False), refused:
         icl.load(runs["new"]).save(tmp_path / "fresh")
     assert not (tmp_path / "fresh").exists()
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_neither_clears_a_file_nor_waits(runs, tmp_path):
+    path, mine = begin(tmp_path / "run", runs["old"]), tmp_path / "mine"
+    mine.write_text(NOTES)
+    (path / ".lock").unlink(missing_ok=True)
+    (path / ".lock").symlink_to(mine)
+    with pytest.raises(icl.BadInput, match="out"):
+        icl.load(runs["new"]).save(path, overwrite=True)
+    assert mine.read_text() == NOTES
+    (path / ".lock").unlink()
+    os.mkfifo(path / ".lock")
+    assert not is_held(path)
+    assert holder(path) == "another process"
 
 
 def test_every_flipped_bit_of_a_summary_is_found(runs, tmp_path, measured):

@@ -15,6 +15,7 @@ from iclflow.data.own import read_own_data
 from iclflow.data.sequences import Law, Sample, over_chunks
 from iclflow.errors import BadInput, NoRoom
 from iclflow.system.files import read_npy, read_text, regular_file
+from reliability.harness import count
 
 OVERSIZED = [
     ("--dim 1000000000", 4, "of which matrices are made|weights"),
@@ -60,6 +61,43 @@ def test_theory_and_sweeps_refuse_them_too(capsys, tmp_path):
     assert not (tmp_path / "s").exists()
     with pytest.raises(NoRoom):
         Law.of(Task(dim=10**9))
+
+
+LARGE = [
+    ("", "icl.Separate(heads=5)", "init=30"), ("", "icl.Merged(heads=5)", "init=30"),
+    ("", "icl.Separate(heads=5)", "init=10"), ("", "icl.Merged(heads=5)", "init=10"),
+    ("spectrum=[4e8, 3e8]", "icl.Separate(heads=5)", "init=1e-2"),
+    ("spectrum=[4e8, 3e8]", "icl.Merged(heads=5)", "init=3"),
+    ("", "icl.Separate(heads=5)", "weights=scaled(1e3)"), ("", "icl.Separate(heads=5)", "weights=scaled(1e6)"),
+]  # fmt: skip
+FOLLOWED = """\
+import resource, warnings
+import iclflow as icl
+warnings.simplefilter("ignore")
+def scaled(by):
+    small = icl.train(icl.Task(), icl.Separate(heads=5), init=1, time=1e-3).initial_weights
+    return {{name: by * array for name, array in small.items()}}
+task = icl.Task({})
+run = icl.train(task, {}, {})
+zero, lowest = float(icl.theory.plateau_losses(task)[0]), run.summary["runs"][0]["lowest_loss"]
+settled = run.summary["final_loss"] <= lowest + 1.001e-4 * (zero - lowest)
+print(run.status, settled, run.loss.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.timeout(3600)
+def test_flows_from_large_weights_take_below_1_gb_and_say_how_they_ended(measured):
+    """One of them took 21 GiB, because it saved a point for each small part of its loss."""
+    most, many = 0, count(len(LARGE), 1)
+    for settings in LARGE[:many]:
+        done = subprocess.run([sys.executable, "-c", FOLLOWED.format(*settings)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        status, settled, points, peak = done.stdout.split()
+        assert (status, settled) in (("ok", "True"), ("max_steps", "False")), settings
+        assert int(points) < 10_000
+        assert int(peak) < 2**20  # kilobytes
+        most = max(most, int(peak))
+    measured(f"{many} flows, at most {most / 1024:.0f} MiB, with the status that belongs to their last loss")
 
 
 def bomb(path, kind: str, bytes_each: int) -> None:

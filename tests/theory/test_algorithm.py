@@ -104,18 +104,6 @@ def test_every_plateau_is_recognised_with_its_neighbours_nearby(outputs):
     assert not algorithm.identify(task, mixed + np.outer(e[:, 0], e[:, 1])).clean
 
 
-def test_the_total_matrix_counts_the_vector_blocks_as_well():
-    """[`total-matrix`] The coefficient of beta x_q' in the full model's output on one sequence."""
-    rng = np.random.default_rng(2)
-    v, U = rng.standard_normal(3), rng.standard_normal((3, 4, 4))
-    rows, labels = rng.standard_normal((2, 3, 4))
-    beta, x = rng.standard_normal((2, 4))
-    S = np.block([[np.zeros((4, 4)), beta[:, None]], [beta[None], np.zeros((1, 1))]])
-    direct = sum(np.append(rows[i], v[i]) @ S @ np.concatenate([U[i], labels[i][None]]) @ x for i in range(3))
-    assert beta @ algorithm.total_matrix(v, U, rows, labels) @ x == pytest.approx(direct, rel=1e-12)
-    np.testing.assert_allclose(algorithm.total_matrix(v, U), np.tensordot(v, U, 1))
-
-
 def test_bad_counts_and_tilted_tasks_are_refused():
     with pytest.raises(BadInput, match="between 0 and dim"):
         algorithm.plateau_matrix(TASK, 5)

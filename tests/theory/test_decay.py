@@ -24,7 +24,6 @@ def test_a_single_head_on_its_plateau_blows_up_when_the_rule_says(rate):
         lambda t, v: g * v**2 - rate * v, (0, 1e5), [v0], rtol=1e-11, atol=1e-14, events=lambda t, v: v[0] - 1e7
     )
     assert decay.decayed_time(free, rate)[0] == pytest.approx(flow.t_events[0][0], rel=1e-5)
-    assert decay.stretched_time(decay.decayed_time(free, rate), rate)[0] == pytest.approx(free[0], rel=1e-12)
 
 
 def test_beyond_the_threshold_a_head_never_grows():

@@ -5,7 +5,10 @@ import pytest
 
 import iclflow as icl
 from iclflow.prediction.edges import edge_warning, stable_rates
-from iclflow.theory import directions, edge, landscape, merged, separate
+from iclflow.theory import directions, landscape, merged, separate
+from iclflow.theory.collinear import flow
+from iclflow.theory.equations import Layout
+from iclflow.theory.laws import edge
 
 TASK = icl.Task(dim=3, context=2000, spectrum="1,.1,.005", basis="identity")
 
@@ -19,17 +22,16 @@ def largest_eigenvalue(force, at, small=1e-5):
 
 def test_the_sharpness_is_that_of_the_hessian():
     """[`edge`] on every plateau of separate attention, and at the minimum of merged attention."""
-    d, L = directions(TASK), landscape(TASK)
+    d, L, layout = directions(TASK), landscape(TASK), Layout(rank=1, dim=3, channels=0, weight=1.0)
     for m, sharp in enumerate(edge.sharpness(d, 3)):
         v, K, Q = separate.ansatz_weights(d, np.arange(3) < m, 3)
-        split = lambda w: (w[:3], w[3:12].reshape(3, 1, 3), w[12:].reshape(3, 1, 3))
-        force = lambda w, split=split: np.concatenate([part.ravel() for part in separate.vector_field(L, *split(w))])
-        at = np.concatenate([v, K.ravel(), Q.ravel()])
+        rows = lambda w: w.reshape(3, layout.size)
+        force = lambda w, rows=rows: layout.label_velocity(rows(w), L.force(layout.matrix(rows(w)))).ravel()
+        at = np.column_stack([v, K[:, 0], Q[:, 0]]).ravel()
         assert sharp == pytest.approx(largest_eigenvalue(force, at), rel=1e-6, abs=1e-6)
     A = merged.minimiser(L)
     v = np.sqrt(np.linalg.norm(A))
-    split = lambda w: (w[:1], w[1:].reshape(1, 3, 3))
-    force = lambda w: np.concatenate([part.ravel() for part in merged.flow(L, *split(w))])
+    force = lambda w: np.concatenate(flow(w[:1], w[1:], L.force(w[0] * w[1:].reshape(3, 3)).reshape(1, 9)))
     found = largest_eigenvalue(force, np.concatenate([[v], (A / v).ravel()]))
     assert edge.merged_sharpness(L) == pytest.approx(found, rel=1e-6)
 

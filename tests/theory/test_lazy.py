@@ -6,8 +6,8 @@ from scipy.integrate import solve_ivp
 
 from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.theory import lazy
 from iclflow.theory.landscape import landscape
+from iclflow.theory.laws import lazy
 
 TASK = Task(dim=4, context=31)
 SCENE = landscape(TASK)
@@ -108,22 +108,6 @@ def test_the_mean_curve_is_a_sum_of_exponentials_in_the_eigenbasis():
     expected = 0.13599507159802526 + (m * gap**2 * np.exp(-2 * 3.0 * m * time[:, None, None])).sum((1, 2))
     np.testing.assert_allclose(lazy.frozen_loss(L, 3.0, start, time), expected, rtol=1e-10)
     assert lazy.frozen_loss(L, 3.0, start, time)[0] == pytest.approx(L.loss(start), rel=1e-10)
-
-
-@pytest.mark.parametrize("R", [0, 2])
-def test_expected_initial_loss(R):
-    """[`lazy-start`] Mean over 4000 draws within five standard errors."""
-    rng, H, scales = np.random.default_rng(8), 4, np.array([0.9, 1.1, 0.7])
-    values = []
-    for _ in range(4000):
-        parts = split(rng.standard_normal(size(H, R)), H, R)[0]
-        parts = [s * part for s, part in zip(scales, parts, strict=False)]
-        w = np.concatenate([part.ravel() for part in parts])
-        values.append(SCENE.loss(split(w, H, R)[1]))
-    expected = (
-        lazy.expected_loss_merged(SCENE, H, 0.9, 1.1) if R == 0 else lazy.expected_loss_separate(SCENE, H, R, *scales)
-    )
-    assert abs(np.mean(values) - expected) < 5 * np.std(values) / np.sqrt(len(values))
 
 
 @pytest.mark.parametrize(("R", "power"), [(0, 2), (1, 4)], ids=["merged", "separate"])

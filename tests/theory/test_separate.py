@@ -1,7 +1,6 @@
 """Flow, fixed points and curvature of separate attention against numerical derivatives of the loss."""
 
 from functools import cache
-from inspect import unwrap
 from itertools import product
 
 import numpy as np
@@ -11,6 +10,7 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.theory import separate
+from iclflow.theory.equations import Layout, Parts
 from iclflow.theory.landscape import directions, landscape
 from iclflow.theory.rotation import learning_path, rotation_rate
 from iclflow.theory.separate import SampleLandscape
@@ -35,6 +35,15 @@ def loss(task, v, K, Q):
     A = np.einsum("...h,...hrd,...hre->...de", v, K, Q) / np.sqrt(task.out_dim)
     base = np.trace(L @ covariances(task).task)
     return base - 2 * np.sum(A * C, axis=(-2, -1)) + np.sum(A * (B @ A @ L), axis=(-2, -1))
+
+
+def velocity(L, v, K, Q):
+    """The field that theory follows."""
+    (H, R, D), root = K.shape, np.sqrt(L.outputs)
+    parts = Parts(v, K, Q, np.zeros((H, 0, D)), np.zeros((H, R, 0)), np.zeros((H, 0)))
+    layout = Layout.of(parts, L.outputs)
+    rows = layout.join(parts)
+    return layout.split(layout.label_velocity(rows, root * L.force(layout.matrix(rows) / root)))[:3]
 
 
 def pack(v, K, Q):
@@ -73,7 +82,7 @@ def random_weights(heads, rank, size, seed=0):
 def test_vector_field_is_the_gradient(task, rank):
     """[`separate-flow`] The flow is minus half the gradient to 1e-12; with G transposed it is not."""
     v, K, Q = random_weights(3, rank, task.dim)
-    field = separate.vector_field(landscape(task), v, K, Q)
+    field = velocity(landscape(task), v, K, Q)
     exact = gradient(task, pack(v, K, Q), K)
     np.testing.assert_allclose(pack(*field), exact, rtol=0, atol=1e-12 * np.abs(exact).max())
     G = landscape(task).force(separate.effective_matrix(v, K, Q) / np.sqrt(task.out_dim)) * np.sqrt(task.out_dim)
@@ -85,7 +94,7 @@ def test_vector_field_is_the_gradient(task, rank):
 def test_conserved_quantities_have_zero_derivative():
     """[`conserved`] v^2 - |K|^2 and KK' - QQ' do not change along the flow, and KK' alone does."""
     v, K, Q = random_weights(3, 2, 3)
-    dv, dK, dQ = separate.vector_field(landscape(TWISTED), v, K, Q)
+    dv, dK, dQ = velocity(landscape(TWISTED), v, K, Q)
     step = 1e-6
     values = [separate.conserved(v + s * dv, K + s * dK, Q + s * dQ) for s in (step, -step)]
     size = np.abs(dK).max() * np.abs(K).max()
@@ -125,7 +134,6 @@ def test_rank_head_rests_at_cube_root_of_sum():
     d = directions(PLAIN)
     v, K, _ = separate.ansatz_weights(d, np.array([True, False, True, True]), heads=1, rank=3)
     assert v[0] ** 3 == pytest.approx(d.strength[[0, 2, 3]].sum())
-    assert separate.head_value(d, np.array([True, False, True, True])) == pytest.approx(v[0])
     np.testing.assert_allclose(np.sum(K**2, axis=2)[0], d.strength[[0, 2, 3]] / v[0])
 
 
@@ -173,16 +181,6 @@ def test_speaking_head_outside_the_span_is_no_fixed_point():
     assert separate.conditions(d, np.array([True, True, False, False]), v, K, Q).matrix > 0.1
     K[0, 0] += 0.1 * d.left[:, 2]
     assert separate.conditions(d, learned, v, K, Q).span[0] > 0.05
-
-
-def test_silent_head_with_a_key_adds_one_escape():
-    """[`silent-escape`] Its rate is |G'k|, seen in the numerical Hessian as the one positive eigenvalue."""
-    d, learned = directions(PLAIN), np.array([True, False, False, False])
-    v, K, Q = separate.ansatz_weights(d, learned, heads=2)
-    K[1, 0] = 0.3 * np.random.default_rng(0).standard_normal(4)
-    numeric = np.linalg.eigvalsh(hessian(PLAIN, (v, K, Q)))
-    assert numeric[-1] == pytest.approx(separate.silent_escape_rate(d, learned, K[1, 0]), rel=1e-7)
-    assert np.sum(numeric > 1e-6) == 1
 
 
 @pytest.mark.parametrize("task", [PLAIN, TWISTED])
@@ -243,9 +241,9 @@ def test_bad_input_is_named():
     with pytest.raises(BadInput, match="cannot hold 4"):
         separate.hessian_spectrum(directions(PLAIN), np.ones(4, bool), heads=3)
     with pytest.raises(BadInput, match="shapes"):
-        unwrap(separate.vector_field)(landscape(PLAIN), np.zeros(2), np.zeros((3, 1, 4)), np.zeros((3, 1, 4)))
+        separate.check_shapes(np.zeros(2), np.zeros((3, 1, 4)), np.zeros((3, 1, 4)))
     with pytest.raises(BadInput, match="must be finite"):
-        separate.vector_field(landscape(PLAIN), np.full(2, np.nan), np.zeros((2, 1, 4)), np.zeros((2, 1, 4)))
+        separate.check_shapes(np.full(2, np.nan), np.zeros((2, 1, 4)), np.zeros((2, 1, 4)))
     with pytest.raises(BadInput, match="must have full rank"):
         separate.rank_optimum(SampleLandscape(np.eye(2), np.ones((2, 2, 2, 2)), 1.0), 1)
     features = np.random.default_rng(0).standard_normal((3, 2, 2))  # three sequences for four features

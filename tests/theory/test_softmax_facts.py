@@ -6,7 +6,7 @@ import pytest
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
-from iclflow.theory import softmax
+from iclflow.theory.laws import softmax
 
 TASK = Task(dim=3, context=8, label_noise=0.1)
 

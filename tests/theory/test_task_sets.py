@@ -10,7 +10,7 @@ from commands import call
 from iclflow.comparison.comparing import crossing
 from iclflow.data.moments import half_index
 from iclflow.data.population import population_moments
-from iclflow.theory.task_sets import odd_drive, task_set_levels
+from iclflow.theory.laws.task_sets import odd_drive, task_set_levels
 
 TASK = icl.Task(dim=3, tasks=2, mirror_tasks=True, task_seed=4)
 MODEL = icl.Separate(heads=4)

@@ -6,8 +6,10 @@ from scipy.integrate import solve_ivp
 
 from iclflow.config import Task
 from iclflow.errors import BadInput
-from iclflow.theory import merged, white
+from iclflow.theory import merged
 from iclflow.theory.landscape import landscape
+from iclflow.theory.laws import white
+from iclflow.theory.solve import solve
 
 TASKS = [
     Task(dim=4, context=31, spectrum="white"),
@@ -59,38 +61,16 @@ def test_heads_without_a_growing_part_fall_to_the_zero_function():
     assert abs(sigma[-1]) < 1e-2 * abs(sigma[0])
 
 
-@pytest.mark.parametrize(("a", "y"), [(0.2, 0.05), (0.05, -0.2), (-0.3, 0.1), (0.1, 0.1)])
-def test_single_head_hyperbola_agrees_with_the_flow(a, y):
-    """[`white-single-head`] Value larger, trace larger, opposite signs, and balanced."""
-    for task in TASKS:
-        time = np.linspace(0, 12 / white.white_landscape(task).drive, 50)
-        sigma, _ = head_flow(task, np.array([a]), np.array([y]), time)
-        np.testing.assert_allclose(white.single_head_gain(task, a, y, time), sigma, rtol=1e-9, atol=1e-12)
-
-
 def test_eq_10_is_the_balanced_form_for_identity_covariance_and_not_for_trace_one():
     """[`white-paper`] [`white-balanced`] Eq. 10 with w_init^2 = alpha; the public `white` spectrum is I/D."""
     time = np.linspace(0, 10, 80)
     task, w = TASKS[1], 1e-3
     sigma, _ = head_flow(task, np.array([w]), np.array([w]), time)
     np.testing.assert_allclose(white.paper_gain(3, 5, w, time), sigma, rtol=1e-8)
-    np.testing.assert_allclose(white.balanced_gain(task, w**2, time), sigma, rtol=1e-8)
     np.testing.assert_allclose(white.gain(task, w**2, 0.0, time), sigma, rtol=1e-8)
     public = Task(dim=3, context=5, spectrum="white")
-    assert np.abs(white.balanced_gain(public, w**2, time) - white.paper_gain(3, 5, w, time)).max() > 0.3
+    assert np.abs(white.gain(public, w**2, 0.0, time) - white.paper_gain(3, 5, w, time)).max() > 0.3
     assert white.white_landscape(public).drive == pytest.approx(3**-1.5)
-
-
-@pytest.mark.parametrize("fraction", [0.5, 1 - 2**-0.5])
-def test_half_time_is_when_the_gain_is_that_fraction_of_its_end(fraction):
-    """[`white-half-time`] At 1 - 1/sqrt(2) of the gain, half of the loss that will go has gone."""
-    for task in TASKS:
-        t = white.half_time(task, 1e-8, fraction)
-        final = white.white_landscape(task).final
-        sigma, losses = head_flow(task, np.array([1e-4]), np.array([1e-4]), np.array([0, t, 3 * t]))
-        assert sigma[1] / final == pytest.approx(fraction, rel=1e-7)
-        half = (losses[0] - losses[1]) / (losses[0] - losses[2])
-        assert half == pytest.approx(1 - (1 - fraction) ** 2, rel=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "error"), [(1e-2, 1e-3), (1e-3, 1e-5)])
@@ -119,9 +99,10 @@ def test_the_reduction_for_any_covariance_is_the_closed_form_on_a_white_one():
     """[`merged-reduction`] [`white-balanced`] Two roads of the theory meet."""
     for task in TASKS:
         time = np.linspace(0, 15 / white.white_landscape(task).drive, 50)
-        course = merged.course(landscape(task), 1e-8, time)
-        closed = white.loss(task, white.balanced_gain(task, 1e-8, time))
-        np.testing.assert_allclose(course.loss, closed, rtol=1e-6)
+        m = merged.modes(landscape(task))
+        reduced = m.loss(solve(m, m.start(1e-8), time[-1]).at(time))
+        closed = white.loss(task, white.gain(task, 1e-8, 0.0, time))
+        np.testing.assert_allclose(reduced, closed, rtol=1e-6)
 
 
 def test_what_is_not_white_is_refused():
@@ -131,9 +112,5 @@ def test_what_is_not_white_is_refused():
     ):
         with pytest.raises(BadInput, match=word):
             white.white_landscape(task)
-    with pytest.raises(BadInput, match="alpha"):
-        white.half_time(TASKS[0], 1e3)
-    with pytest.raises(BadInput, match="fraction"):
-        white.half_time(TASKS[0], 1e-3, 1.0)
     with pytest.raises(BadInput, match="alpha, beta"):
         white.gain(TASKS[0], -1.0, 0.0, np.array([0.0]))

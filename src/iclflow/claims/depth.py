@@ -161,7 +161,7 @@ def the_second_staircase_waits_for_the_relearning_drive(sabotage: bool = False, 
     off, runs = 0, to_the_end(offset, sabotage)
     for w in clear(runs):
         dim = w.run.task.dim
-        predicted = (longer(w, 1.5, dim + 1) if sabotage else w.forecast).drop_times
+        predicted = (longer(w, 1.5) if sabotage else w.forecast).drop_times
         error = abs((w.seen[dim] - w.seen[dim - 1]) / (predicted[dim] - predicted[dim - 1]) - 1)
         off += int(not error <= 0.1)  # also where the drop has not come
     return off * LONG / len(runs)
@@ -199,22 +199,22 @@ def at_its_end(w: Walked) -> bool:
 
 
 def clear(runs: tuple[Walked, ...]) -> list[Walked]:
-    """The runs without a near tie."""
-    return [w for w in runs if not w.forecast.close]
+    """The runs without a near tie: on the first staircase every head holds its direction nearly alone."""
+    return [w for w in runs if w.forecast.held[: w.run.task.dim].min() > 0.9]
 
 
 def alone(w: Walked) -> np.ndarray:
     """The forecast for the first layer as if it were the only one."""
     task = w.run.task
     value, key, query = small(w.run.initial_weights, task)
-    return ladder(contexts(task, 64), value[:1], key[:1], query[:1], drops=task.dim).drop_times
+    return ladder(contexts(task, 64), value[:1], key[:1], query[:1]).until(task.dim).drop_times
 
 
-def longer(w: Walked, factor: float, drops: int | None = None) -> Ladder:
+def longer(w: Walked, factor: float) -> Ladder:
     """The forecast for contexts that are longer by a factor."""
     task = w.run.task
     source = contexts(task.replace(context=round(factor * task.context)), 64)
-    return ladder(source, *small(w.run.initial_weights, task), drops=drops)
+    return ladder(source, *small(w.run.initial_weights, task))
 
 
 def hidden(sequences: np.ndarray, dim: int) -> np.ndarray:

@@ -36,7 +36,7 @@ class Walked:
     @property
     def rungs(self) -> set[tuple[int, int, int]]:
         """Layer, head and direction of every drop of the forecast."""
-        return {(rung.layer, rung.head, rung.direction) for rung in self.forecast.rungs}
+        return set(self.forecast.rungs)
 
     @staticmethod
     def of(run: Run, forecast: Ladder) -> "Walked":
@@ -78,7 +78,7 @@ def to_the_second_drop(offset: int, sabotage: bool) -> tuple[Walked, ...]:
     task, runs = shifted(TASK, offset), []
     for seed in range(offset, offset + (FEW if sabotage else SHORT)):
         weights = initial_weights(MODEL, task, "entry", INIT, seed, covariances(task))
-        forecast = ladder(own_contexts(task, seed), *small(weights, task), drops=task.dim)
+        forecast = ladder(own_contexts(task, seed), *small(weights, task)).until(task.dim)
         run = trained(task, weights, seed, 0.1, 1.1 * forecast.drop_times[-1])
         runs.append(Walked.of(run, forecast))
     return tuple(runs)

@@ -19,7 +19,8 @@ from iclflow.models import Model, equivalence
 from iclflow.models.parts import empty, take
 from iclflow.results.run import Run
 from iclflow.system.compiled import compiled
-from iclflow.theory import landscape, merged, white
+from iclflow.theory import landscape, merged
+from iclflow.theory.laws import white
 from iclflow.training import train
 
 __all__: list[str] = []

@@ -9,7 +9,7 @@ from iclflow.claims.registry import claim, shifted
 from iclflow.claims.staircase import observed_drop_times
 from iclflow.comparison.plateaus import find_drops
 from iclflow.results.run import Run
-from iclflow.theory import Directions, Staircase, directions, staircase
+from iclflow.theory import directions
 
 __all__ = ["drop_time_error"]
 
@@ -26,18 +26,12 @@ def rank_run(rank: int, offset: int, sabotage: bool) -> Run:
     return icl.train(shifted(TASK, offset), model, init=SMALL, seed=offset, seeds=FEW if sabotage else SEEDS)
 
 
-def expected_staircase(run: Run, d: Directions) -> Staircase:
-    """The staircase predicted from the initial weights of a run with one seed."""
-    heads = run.model.reduced(run.initial_weights, run.task)
-    return staircase(d, heads.value, *heads.keys_and_queries)
-
-
-def drop_time_error(run: Run, d: Directions) -> float:
+def drop_time_error(run: Run, task: icl.Task) -> float:
     """Relative error of the predicted drop times, median over drops and seeds: near ties are rare, but far off."""
     errors = []
     for seed in run.seeds:
         one = run.select(seed)
-        predicted = expected_staircase(one, d)
+        predicted = icl.predict(task, run.model, weights=one.initial_weights)
         observed = observed_drop_times(one, predicted.levels)
         if not np.isfinite(observed).all():
             return np.inf
@@ -59,7 +53,7 @@ def rank_drop_times(rank: int, sabotage: bool, offset: int) -> float:
     """Error of the drop times; the sabotaged theory assumes twice the context."""
     run = rank_run(rank, offset, sabotage)
     task = run.task.replace(context=2 * TASK.context) if sabotage else run.task
-    return drop_time_error(run, directions(task))
+    return drop_time_error(run, task)
 
 
 @claim(

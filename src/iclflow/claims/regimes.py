@@ -17,7 +17,8 @@ from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.results.run import Run
 from iclflow.system.compiled import compiled
-from iclflow.theory import landscape, lazy, minimum, plateau_losses
+from iclflow.theory import landscape, minimum, plateau_losses
+from iclflow.theory.laws import lazy
 from iclflow.training import train
 
 __all__: list[str] = []

@@ -5,7 +5,7 @@ from scipy.special import zeta
 
 import iclflow as icl
 from iclflow.claims.registry import claim
-from iclflow.theory.scaling import PowerLaw, merged_excess, scalar_modes, scaling_laws, separate_excess
+from iclflow.theory.laws.scaling import PowerLaw, merged_excess, scalar_modes, scaling_laws, separate_excess
 
 __all__: list[str] = []
 

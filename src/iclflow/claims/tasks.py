@@ -15,7 +15,7 @@ from iclflow.data.population import population_moments
 from iclflow.data.sequences import Law, fresh
 from iclflow.results.run import Run
 from iclflow.theory import drop_time_distribution, plateau_losses
-from iclflow.theory.task_sets import task_set_levels
+from iclflow.theory.laws.task_sets import task_set_levels
 
 __all__: list[str] = []
 

@@ -39,7 +39,7 @@ def variant_run(task: icl.Task, offset: int, sabotage: bool, init: float = 2e-3,
 
 def variant_error(run: Run, sabotage: bool) -> float:
     """Median error of the drop times; the sabotaged theory is that of the plain task."""
-    return drop_time_error(run, directions(shifted(PLAIN, run.task.task_seed) if sabotage else run.task))
+    return drop_time_error(run, shifted(PLAIN, run.task.task_seed) if sabotage else run.task)
 
 
 @claim(

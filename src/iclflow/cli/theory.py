@@ -103,7 +103,7 @@ def numbers(setup: Setup, with_init: bool) -> dict[str, Any]:
     if training.lr is not None and rates is not None:
         results["edge"] = edge_warning(task, model, training.lr, beta)
     if task.tasks is not None:
-        from iclflow.theory.task_sets import odd_drive, task_set_levels
+        from iclflow.theory.laws.task_sets import odd_drive, task_set_levels
 
         results |= {"test_losses": task_set_levels(task).test.tolist(), "odd_drive": odd_drive(task).share}
     if model.theory(task) is None:
@@ -132,7 +132,7 @@ SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the loss that can be saved, who
 
 def scaling_numbers(experiment: Setup) -> dict[str, Any]:
     """The scaling laws, and when the excess loss of the scalar equations has fallen to a share of its start."""
-    from iclflow.theory.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
+    from iclflow.theory.laws.scaling import merged_excess, scalar_modes, scaling_laws, separate_excess
 
     task, init = experiment.task, experiment.training.init
     laws, modes = scaling_laws(task), scalar_modes(task)

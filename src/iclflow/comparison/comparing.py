@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.comparison.gains import gains, head_shares
-from iclflow.comparison.plateaus import find_plateaus, smoothed
+from iclflow.comparison.plateaus import before_blow_up, find_plateaus, smoothed
 from iclflow.config.training import GIVEN
 from iclflow.errors import BadInput, NoTheory
 from iclflow.models import Weights
 from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
-from iclflow.prediction.sample import sample_draws, sample_landscape, sequences_of
+from iclflow.prediction.sample import run_landscape, sample_draws, sequences_of
 from iclflow.results.run import Run
 from iclflow.system.thinning import subdivided
 from iclflow.theory.separate import SampleLandscape
@@ -25,7 +25,6 @@ from iclflow.theory.separate import SampleLandscape
 __all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
-BLOWN = 10.0  # times the initial or the zero loss: beyond it a loss has blown up
 FEWEST = 100  # steps after the last drop that show a floor
 BEGUN = 1.02  # times the first loss: a run never was on a plateau above it
 FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
@@ -179,7 +178,7 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     if source not in ("population", "sample"):
         raise BadInput(f"source: {source!r} must be 'population' or 'sample'")
     refuse_unknown_population(run, source)
-    sample = sample_landscape(run) if source == "sample" else None
+    sample = run_landscape(run) if source == "sample" else None
     prediction = forecast_of(run, sample)
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
@@ -215,12 +214,6 @@ def forecast_of(run: Run, sample: SampleLandscape | None) -> Prediction:
     draws = sample_draws(sequences_of(run), model.normalize(task) == "tokens") if cut else None
     training = training.replace(samples=np.inf)  # theory has its moments
     return predict(task, model, weights=run.initial_weights, training=training, sample=sample, draws=draws)
-
-
-def before_blow_up(loss: Float[np.ndarray, " T"], zero: float) -> int:
-    """How many losses come before the first that is no number or far above both the initial and the zero loss."""
-    blown = ~(loss <= BLOWN * max(float(loss[0]), zero))
-    return int(np.argmax(blown)) if blown.any() else len(loss)
 
 
 def observed_floor(

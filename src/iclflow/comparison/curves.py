@@ -7,6 +7,7 @@
 | `FILE.csv` | a table with a column `loss`, and `time` (t/tau) or `step` |
 """
 
+import itertools
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -119,11 +120,13 @@ def clock(settings: dict[str, Any]) -> float:
 
 
 def read_text(path: Path) -> tuple[Column, None, Column]:
-    """Steps, no times, and losses of an output file of the public code."""
+    """Steps, no times, and losses of an output file of the public code; comments may stand before the first row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an empty file raises an error below
         try:
-            table = np.loadtxt(path, ndmin=2)
+            lines = path.read_text().splitlines()
+            rows = itertools.dropwhile(lambda line: line.lstrip().startswith("#"), lines)
+            table = np.loadtxt(rows, ndmin=2, comments=None)
         except Exception as error:  # a damaged file can raise almost anything
             raise BadInput(f"curve: cannot read {str(path)!r} as rows of numbers ({first_line(error)})") from None
     if table.size == 0 or len(table) < 2:

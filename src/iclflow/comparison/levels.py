@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.comparison.comparing import Plateau, refuse_unknown_population
-from iclflow.comparison.plateaus import find_drops, find_plateaus
+from iclflow.comparison.plateaus import before_blow_up, find_drops, find_plateaus
 from iclflow.data.sequences import sample
 from iclflow.errors import NoTheory
 from iclflow.models import Model, Weights
@@ -47,6 +47,7 @@ class LevelComparison:
     time: Float[np.ndarray, " T"]
     loss: Float[np.ndarray, " T"]
     clock: str  # what `time` is
+    blown_up: bool = False  # whether the loss blew up; the curve ends before
 
     @property
     def nearest(self) -> int | None:
@@ -69,6 +70,8 @@ class LevelComparison:
     def linear(self) -> str:
         """The distance to linear attention, as a sentence."""
         if self.distances is None or self.nearest is None:
+            if self.blown_up:
+                return f"The loss blows up after {self.clock} = {self.time[-1]:.4g}."
             return "The class of the model is not known here, so its predictions cannot be compared."
         return (
             f"The last predictions are nearest to linear attention with {self.nearest} of {len(self.levels) - 1}"
@@ -112,17 +115,19 @@ def compare_levels(run: Run, source: str | None, why: NoTheory) -> LevelComparis
     quadratic = landscape(run.task) if source == "population" else sample_landscape(run)
     matrices = [rank_optimum(quadratic, m) for m in range(run.task.dim + 1)]
     levels = np.array([quadratic.loss(A) for A in matrices])
-    finite = np.isfinite(run.loss.values)
-    time, loss = run.time.values[finite], run.loss.values[finite]
+    sound = before_blow_up(run.loss.values, float(levels[0]))
+    time, loss = run.time.values[:sound], run.loss.values[:sound]
     drops, plateaus = np.array([]), []
     if len(time) > 2:
         drops = find_drops(time, loss).times
         for level, start, length in zip(*find_plateaus(time, loss), strict=True):
             near = float(levels[np.argmin(np.abs(levels - level))])
             plateaus.append(Plateau(float(level), near, float(start), float(length), None))
-    distances = None if isinstance(run.model, Unknown) else linear_distances(run, matrices)
+    blown_up = sound < len(run.loss)
+    distances = None if blown_up or isinstance(run.model, Unknown) else linear_distances(run, matrices)
     clock = str(run.time.attrs.get("long_name", "time t/tau"))
-    return LevelComparison(run.seeds[0], str(why), source, levels, tuple(plateaus), drops, distances, time, loss, clock)
+    found = tuple(plateaus), drops, distances, time, loss, clock, blown_up
+    return LevelComparison(run.seeds[0], str(why), source, levels, *found)
 
 
 def linear_distances(run: Run, matrices: list[Float[np.ndarray, "D D"]]) -> Float[np.ndarray, " levels"]:

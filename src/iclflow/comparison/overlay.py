@@ -20,7 +20,7 @@ from iclflow.experiment import Setup
 from iclflow.models import Weights
 from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
-from iclflow.prediction.sample import landscape_of, sample_landscape, tasks_asymmetry
+from iclflow.prediction.sample import landscape_of, sample_landscape
 from iclflow.results.weights import infer_model
 from iclflow.theory.landscape import plateau_losses
 from iclflow.theory.separate import SampleLandscape, rank_optimum
@@ -157,9 +157,7 @@ def expected(curve: Curve, weights: Weights | None, own: OwnData | None) -> Pred
 
 def own_landscape(own: OwnData, experiment: Setup) -> SampleLandscape:
     """The loss of a user's sequences, as theory sees it."""
-    task, model = experiment.task, experiment.model
-    pushed = tasks_asymmetry(own.training, model, task, experiment.training)
-    return landscape_of(own.training, task, model, pushed)
+    return landscape_of(own.training, experiment.task, experiment.model, experiment.training)
 
 
 def levels_of(curve: Curve, own: OwnData | None) -> Float[np.ndarray, " m"] | None:

@@ -24,8 +24,9 @@ from jaxtyping import Float, Num
 
 from iclflow.errors import BadInput
 
-__all__ = ["Drops", "Plateaus", "count_main_drops", "find_drops", "find_plateaus", "smoothed"]
+__all__ = ["Drops", "Plateaus", "before_blow_up", "count_main_drops", "find_drops", "find_plateaus", "smoothed"]
 
+BLOWN = 10.0  # times the initial or the zero loss: beyond it a loss has blown up
 CONTRAST = 5.0  # a drop is this much faster than the plateaus beside it
 BULGE = 0.05  # and the curve rises above its chord between them by this fraction of the drop
 SMALLEST = 0.005  # smallest drop, as a fraction of the whole fall
@@ -269,3 +270,9 @@ def count_main_drops(time: Float[np.ndarray, " T"], loss: Float[np.ndarray, " T"
     grid = np.arange(log_time[0] + 1, log_time[-1], spacing)
     smooth = scipy.ndimage.gaussian_filter1d(np.interp(grid, log_time, falling), SMOOTHING / spacing)
     return len(scipy.signal.find_peaks(-np.gradient(smooth, spacing), height=MAIN * falling[0])[0])
+
+
+def before_blow_up(loss: Float[np.ndarray, " T"], zero: float) -> int:
+    """How many losses come before the first that is no number or far above both the initial and the zero loss."""
+    blown = ~(loss <= BLOWN * max(float(loss[0]), zero))
+    return int(np.argmax(blown)) if blown.any() else len(loss)

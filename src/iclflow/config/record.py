@@ -3,7 +3,7 @@
 import difflib
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from iclflow.errors import BadInput
 
@@ -63,6 +63,15 @@ class Record(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise BadInput(one_line(error, tuple(type(self).model_fields))) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python counts True as 1; here it is the value of a switch alone."""
+        kind = str(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and "bool" not in kind and ("int" in kind or "float" in kind):
+            raise ValueError(f"{info.field_name}: {value} must be a number")
+        return value
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, validated anew; the others keep whether they were given."""

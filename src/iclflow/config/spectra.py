@@ -28,6 +28,8 @@ def read_spectrum(field: str, value: Any) -> Any:
         else:
             return named_spectrum(field, value)
     try:
+        if isinstance(value, list) and bool in map(type, np.asarray(value, dtype=object).ravel()):
+            raise TypeError
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{field}: {shown(value)} must be a name, eigenvalues or a square matrix") from None

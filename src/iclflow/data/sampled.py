@@ -15,11 +15,17 @@ from jaxtyping import Float
 from iclflow.data.features import Blocks, Normalize, feature_count, prefix_features
 from iclflow.data.moments import Moments
 from iclflow.data.sequences import Sequences, chunk_count, over_chunks
+from iclflow.system.lru_cache import LRUCache
 from iclflow.system.memory import require
 
-__all__ = ["chunk_sums", "sampled_moments"]
+__all__ = ["chunk_sums", "sampled_moments", "sum_moments"]
 
 BLOCK = 1024  # sequences whose features are held at once: they stay in cache
+RECENT = LRUCache(32, 2**26)  # the next model, or a forecast, often asks for the same sample
+
+
+def unreported(fraction: float) -> None:
+    """Tell nobody how much is done."""
 
 
 def sampled_moments(
@@ -27,9 +33,21 @@ def sampled_moments(
     normalize: Normalize,
     prefix_loss: bool,
     blocks: Blocks,
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Callable[[float], None] = unreported,
 ) -> Moments:
-    """Averages over all sequences (and prefixes), summed chunk by chunk in a fixed order; reports the fraction done."""
+    """Averages over all sequences (and prefixes), summed once for each sample."""
+    key = (sequences.identity, normalize, prefix_loss, blocks)
+    return RECENT.get(key, lambda: sum_moments(sequences, normalize, prefix_loss, blocks, progress))
+
+
+def sum_moments(
+    sequences: Sequences,
+    normalize: Normalize,
+    prefix_loss: bool,
+    blocks: Blocks,
+    progress: Callable[[float], None] = unreported,
+) -> Moments:
+    """Averages, summed chunk by chunk in a fixed order; reports the fraction done."""
     dim, outputs = sequences.dim, sequences.out_dim
     side = feature_count(dim, outputs, blocks)
     require(8 * side * (4 * side + 2 * BLOCK), f"moments of {side} features (dim {dim}, {blocks} blocks)")

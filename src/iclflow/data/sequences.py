@@ -24,6 +24,7 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task, root, task_vectors
 from iclflow.errors import BadInput
 from iclflow.system.cores import one_blas_thread, threads
+from iclflow.system.digest import digest
 
 __all__ = ["CHUNK", "Given", "Law", "Sample", "Sequences", "fresh", "sample"]
 
@@ -50,6 +51,8 @@ class Sequences(Protocol):
     def dim(self) -> int: ...
     @property
     def out_dim(self) -> int: ...
+    @property
+    def identity(self) -> str: ...
     def prepare(self) -> None: ...
     def chunk(self, index: int) -> Float[np.ndarray, "P tokens E"]: ...
 
@@ -150,6 +153,14 @@ class Sample:
             raise BadInput(f"samples: {count} must exceed dim = {law.dim} to whiten the task vectors")
         self._kept: dict[int, np.ndarray] = {}
 
+    @cached_property
+    def identity(self) -> str:
+        """Equal for samples of the same sequences."""
+        law = vars(self.law).values()
+        arrays = [np.ascontiguousarray(part).data.cast("B") for part in law if isinstance(part, np.ndarray)]
+        settings = [part for part in law if not isinstance(part, np.ndarray)]
+        return digest(repr((settings, self.count, self.seed, self.whiten)), *arrays)
+
     def size(self, index: int) -> int:
         """The number of sequences in a chunk."""
         return min(CHUNK, self.count - index * CHUNK)
@@ -205,6 +216,11 @@ class Given:
         self.sequences = sequences
         self.count, tokens, width = sequences.shape
         self.context, self.out_dim, self.dim = tokens - 1, out_dim, width - out_dim
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for the same sequences."""
+        return digest(repr((self.sequences.shape, self.out_dim)), np.ascontiguousarray(self.sequences).data.cast("B"))
 
     def prepare(self) -> None:
         """There is nothing to compute."""

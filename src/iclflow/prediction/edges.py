@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.models import Model
-from iclflow.theory.edge import first_unstable, largest_steps
+from iclflow.theory.laws.edge import first_unstable, largest_steps
 from iclflow.units import clock_rate
 
 __all__ = ["edge_warning", "stable_rates"]

@@ -24,33 +24,40 @@ from iclflow.models.reduced import Reduced
 from iclflow.prediction.problem import Problem
 from iclflow.prediction.result import Prediction
 from iclflow.theory.depth import Ladder
-from iclflow.theory.forecast import Forecast
+from iclflow.theory.forecast import Forecast, crossing
 from iclflow.theory.landscape import Landscape
 from iclflow.theory.race import Accuracy
 from iclflow.theory.separate import SampleLandscape, rank_optimum, sample_modes
 
 __all__ = [
     "DOUBTFUL",
+    "TOGETHER",
+    "WIDE",
     "Margin",
-    "depth_widths",
+    "depth_margin",
     "drop_margin",
-    "edge_share",
     "head_shares",
     "interval",
     "mixture_margin",
     "sampled",
     "staircase_margin",
+    "takes_steps",
     "widths",
     "with_adam_margin",
 ]
 
-FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-5)
-COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-4)
-SPREAD = 5.0  # a
-FLOOR = 1e-4  # b
+FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-4, implicit=1e-6)
+COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-3, implicit=1e-5)
+TOGETHER = (
+    replace(FINE, together=True),
+    replace(COARSE, together=True),
+)
+WIDE = 2e-2  # a half-width from which heads do not leave
+SPREAD, SPREAD_TOGETHER = 3.0, 2.0  # a
+FLOOR = 2e-4  # b
 VECTORS = 0.03  # c
 STEPPED = 0.25  # of the lag of steps at the edge of stability, how much is in doubt
-EDGE = 0.9  # of stability: a share from which the field of steps says nothing
+TAKEN = 0.1  # of stability: a share from which steps are taken one by one through drops
 LARGE_WEIGHTS = 1e-3  # where initial weights are not small
 MIXING = 0.5  # times the share of label blocks beside their trace
 SAMPLED = 2.0  # s
@@ -58,7 +65,7 @@ ASYMMETRIC = 0.1  # an asymmetry beyond which theory, which leaves the vector bl
 MERGED, MERGED_FLOOR, MERGED_VECTORS = 1.0, 2e-4, 0.6
 MIXTURE = 0.02
 ADAM = 0.06  # as wide as what the claim on tiny weights allows
-DEPTH_SPREAD, DEPTH_FIRST, DEPTH_SECOND, DEPTH_TIED = 1.0, 0.03, 0.1, 0.15  # `benchmarks/depth_forecasts.py`
+DEPTH_SPREAD, DEPTH_FLOOR = 2.5, 0.01  # label blocks, D <= 3, up to 3 layers, 256 D^2 Gram matrices or more
 DOUBTFUL = 0.25  # a half-width beyond which a time is no forecast
 
 NOT_SMALL = "The initial weights are not small against what is learned, so there is no plateau before the first drop."
@@ -78,13 +85,21 @@ TURNING = (
 )
 LOST = "The equations could not be followed to the end; train the model to see its drops."
 BEYOND_EDGE = "Steps of this size diverge at a drop; take a smaller lr."
-LARGE_STEPS = "Steps of this size are too large for their lag to be followed through drops; take a smaller lr."
+LABEL_BLOCKS = (
+    "The theory of depth is for the label blocks (freeze_vectors); with all blocks trained the token stream learns"
+    " too, and the later drops come at other times and end lower."
+)
+DRAWN = "The wait for a drop depends on small differences between contexts, so that its interval is wide."
 FEW_TASKS = (
     "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, which"
     " theory leaves at zero; use freeze_vectors, or more tasks."
 )
 LATER_DROP = (
     "Without tasks of their own sequences have a later drop, which is not derived; the forecast ends before it."
+)
+LABEL_LEVELS = (
+    "The tasks of this data are few, or not as likely as their negatives: they train the vector blocks too, and the"
+    " loss can rest between the levels, which are those of the label blocks."
 )
 SAMPLE = "On a finite sample the vector blocks drift away from zero, which theory leaves out."
 
@@ -101,13 +116,15 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
     """What every term adds to the margins of a staircase, and whether they were measured [`interval`]."""
     parts, times, L = problem.parts, fine.drop_times, problem.landscape
     own, asymmetry = widths(fine, coarse), problem.asymmetry
-    edge = 0.0 if fine is coarse else edge_share(problem)
+    edge = 0.0 if takes_steps(problem) else edge_share(problem)
     large = abs(fine.curve[0] - fine.levels[0]) > 0.01 * (fine.levels[0] - fine.levels[-1])
     half = own + VECTORS * fine.leading_order + LARGE_WEIGHTS * large + MIXING * mixing(problem)
-    if isinstance(L, SampleLandscape):
+    if isinstance(L, SampleLandscape) and not problem.drifting:
         half = half + sampled(L, len(times))
-    if problem.lag_step > 0 and len(times) and fine is not coarse:  # else the steps themselves were taken
+    if edge > 0 and len(times):
         half = half + STEPPED * edge * problem.lag_step * np.log1p(top_rate(problem) * times) / times
+    if problem.pace is not None and len(times):
+        half = half + problem.pace.time / times  # a drop is seen to a step
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
     reasons = {
         NOT_SMALL: large,
@@ -115,11 +132,11 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
         TURNING: fine.turning,
-        SAMPLE: asymmetry > 0.01,
+        SAMPLE: asymmetry > 0.01 and not problem.drifting,
+        LABEL_LEVELS: asymmetry > ASYMMETRIC,
         TIED: bool((own > DOUBTFUL / 5).any()),
-        LARGE_STEPS: edge > EDGE,
     }
-    outside = unsettled or fine.halfway or fine.turning or edge > EDGE
+    outside = unsettled or fine.halfway or fine.turning or asymmetry > ASYMMETRIC
     reliable = bool((half <= DOUBTFUL).all()) and not outside
     return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 
@@ -133,6 +150,11 @@ def top_rate(problem: Problem) -> float:
 def edge_share(problem: Problem) -> float:
     """The step in shares of the edge of stability of a single mode, $3hgc/2 = 1$; that of momentum by its lag."""
     return 1.5 * problem.lag_step * top_rate(problem) if problem.lag_step > 0 else 0.0
+
+
+def takes_steps(problem: Problem) -> bool:
+    """Whether steps are so large that they are taken one by one, instead of the flow of their field."""
+    return edge_share(problem) > TAKEN
 
 
 def mixing(problem: Problem) -> float:
@@ -150,17 +172,22 @@ def widths(fine: Forecast, coarse: Forecast) -> Float[np.ndarray, " m"]:
     apart = np.full(len(fine.drop_times), DOUBTFUL)
     apart[:count] = np.abs(fine.drop_times[:count] - coarse.drop_times[:count]) / fine.drop_times[:count]
     reach = np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times
-    return SPREAD * reach + FLOOR
+    return (SPREAD_TOGETHER if fine.together else SPREAD) * reach + FLOOR
 
 
-def depth_widths(fine: Ladder, coarse: Ladder, dim: int) -> Float[np.ndarray, " m"]:
-    """Relative half-widths for several layers: two numbers of contexts, a floor for either staircase, and near ties."""
-    count = min(len(fine.rungs), len(coarse.rungs))
-    apart = np.full(len(fine.rungs), DOUBTFUL)
-    apart[:count] = np.abs(fine.drop_times[:count] / coarse.drop_times[:count] - 1)
-    reach = np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times
-    floor = np.where(np.arange(len(apart)) < dim, DEPTH_FIRST, DEPTH_SECOND)
-    return DEPTH_SPREAD * reach + floor + (DEPTH_TIED if fine.close else 0.0)
+def depth_margin(problem: Problem, fine: Ladder, drawn: list[Ladder]) -> Margin:
+    """How far drops come apart on contexts that are drawn, as those of a run are [`interval`]."""
+    apart, model = np.zeros(len(fine.drop_times)), problem.model.model_dump()
+    for other in drawn:
+        when = [crossing(other.time, other.curve, other.slope, middle) for middle in fine.middles]
+        share = [DOUBTFUL if at is None else abs(at / t - 1) for at, t in zip(when, fine.drop_times, strict=True)]
+        apart = np.maximum(apart, share)
+    half = DEPTH_SPREAD * np.maximum.accumulate(apart * fine.drop_times) / fine.drop_times + DEPTH_FLOOR
+    doubtful, frozen = bool((half > DOUBTFUL).any()), problem.training.freeze_vectors
+    reasons = {LABEL_BLOCKS: not frozen, DRAWN: doubtful, LOST: not fine.finished}
+    measured = problem.task.dim <= 3 and model["layers"] <= 3
+    reliable = measured and not any(reasons.values())
+    return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 
 
 def sampled(L: SampleLandscape, count: int) -> Float[np.ndarray, " m"]:

@@ -14,9 +14,9 @@ from iclflow.prediction.margins import with_adam_margin
 from iclflow.prediction.problem import Problem
 from iclflow.prediction.recent import recent
 from iclflow.prediction.result import Prediction
-from iclflow.theory.adam import adam_regime
 from iclflow.theory.landscape import directions
-from iclflow.theory.muon import MuonCourse
+from iclflow.theory.laws.adam import adam_regime
+from iclflow.theory.laws.muon import MuonCourse
 from iclflow.units import to_paper_weights
 
 __all__ = ["NO_MUON", "ByMuon", "with_optimizer"]

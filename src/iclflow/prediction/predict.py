@@ -15,7 +15,7 @@ from iclflow.models.parts import check_weights
 from iclflow.prediction.problem import Problem, no_theory
 from iclflow.prediction.recent import recent
 from iclflow.prediction.result import Prediction, Predictions
-from iclflow.prediction.sample import landscape_of, sample_draws, tasks_asymmetry, training_sample
+from iclflow.prediction.sample import landscape_of, sample_draws, training_sample
 from iclflow.results.inputs import read_inputs
 from iclflow.theory.minibatches import Draws
 from iclflow.theory.separate import SampleLandscape
@@ -74,7 +74,7 @@ def predicted(problem: Problem) -> Prediction:
 
 
 def problems(
-    task: Task | None, model: Model | None, *, weights: Any = None, data: Any = None,
+    task: Any, model: Any, *, weights: Any = None, data: Any = None,
     sample: SampleLandscape | None = None, draws: Draws | None = None, training: Training | None = None,
     **settings: Any,
 ) -> Iterator[Problem]:  # fmt: skip
@@ -94,7 +94,7 @@ def problems(
         one, moments, cut = chosen.replace(seed=seed, seeds=1), sample, draws
         if drawn or own is not None:
             sequences = training_sample(task, one) if own is None else own.training
-            moments = landscape_of(sequences, task, model, tasks_asymmetry(sequences, model, task, one))
+            moments = landscape_of(sequences, task, model, one)
             if one.batch is not None and draws is None:
                 cut = sample_draws(sequences, model.normalize(task) == "tokens")
         given = start

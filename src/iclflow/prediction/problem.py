@@ -14,6 +14,7 @@ from iclflow.system.digest import digest
 from iclflow.theory.equations import Layout, Parts
 from iclflow.theory.landscape import Landscape, landscape
 from iclflow.theory.minibatches import Draws
+from iclflow.theory.race import Momentum
 from iclflow.theory.separate import SampleLandscape
 from iclflow.units import Clock, clock_of, to_paper_weights
 
@@ -70,6 +71,11 @@ class Problem:
         """How far the tasks of a sample are from having either sign equally often."""
         return 0.0 if self.sample is None else self.sample.asymmetry
 
+    @property
+    def drifting(self) -> bool:
+        """Whether all blocks of a sample are followed, which push each other from zero."""
+        return self.sample is not None and self.sample.features is not None
+
     @cached_property
     def heads(self) -> Reduced:
         """Every head's value weight, key and query at the start."""
@@ -78,7 +84,7 @@ class Problem:
     @cached_property
     def parts(self) -> Parts:
         """The same with vector blocks, where some are not zero."""
-        return parts_of(self.heads)
+        return parts_of(self.heads, self.drifting)
 
     @cached_property
     def clock(self) -> Clock:
@@ -120,19 +126,41 @@ class Problem:
         return self.lr * self.training.weight_decay
 
     @property
+    def pace(self) -> Momentum | None:
+        """The steps, where a learning rate was given."""
+        return None if self.training.lr is None else Momentum(self.lr * self.rate, self.beta, self.shrink)
+
+    @property
     def lag_step(self) -> float:
-        r"""The step of descent that lags as much as these steps do: $\tfrac{1+\beta}{1-\beta}$ times as long."""
-        return 0.0 if self.training.lr is None else self.step * (1 + self.beta) / (1 - self.beta)
+        """The step of descent that lags as much as these steps do."""
+        return 0.0 if self.pace is None else self.pace.lag
 
     @property
     def as_flow(self) -> "Problem":
         """The same by plain gradient flow."""
         return replace(self, training=Training(freeze_vectors=self.training.freeze_vectors), draws=None)
 
+    @property
+    def terms(self) -> frozenset[str]:
+        """What a forecast has to take account of beside plain gradient flow on the population."""
+        rows, labels = self.heads.value_rows, self.heads.key_labels
+        asked = {
+            "steps": self.training.lr is not None,
+            "momentum": self.beta > 0,
+            "decay": self.decay > 0,
+            "batch": self.training.batch is not None,
+            "sample": not self.on_population,
+            "outputs": self.task.out_dim > 1,
+            "tasks": self.task.tasks is not None,
+            "vectors": rows is not None and labels is not None and bool(rows.any() or labels.any()),
+        }
+        return frozenset(name for name, holds in asked.items() if holds)
+
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for problems with the same forecast."""
-        arrays = {**self.weights, **({} if self.sample is None else vars(self.sample))}
+        sample = {} if self.sample is None else vars(self.sample)
+        arrays = {**self.weights, **{name: array for name, array in sample.items() if array is not None}}
         parts = [(name, np.ascontiguousarray(array)) for name, array in sorted(arrays.items())]
         described = ((repr((name, array.shape, array.dtype)), array.data) for name, array in parts)
         numbers = digest(*(part for pair in described for part in pair))
@@ -147,12 +175,11 @@ def no_theory(task: Task, model: Model) -> str:
     return f"model: {model.describe()} has no theory of its loss curve; compare its levels or its weights instead"
 
 
-def parts_of(heads: Reduced) -> Parts:
-    """The initial weights as the forecast takes them; vector blocks only where some are not zero."""
+def parts_of(heads: Reduced, drifting: bool = False) -> Parts:
+    """The initial weights as the forecast takes them; vector blocks only where some are not zero, or will not be."""
     key, query = heads.keys_and_queries
     rows, labels, blocks = heads.value_rows, heads.key_labels, heads.label_blocks
-    if rows is None or labels is None or blocks is None or not (rows.any() or labels.any()):
-        nothing = np.zeros((len(key), 0))
-        return Parts(heads.value, key, query, nothing[:, :, None] * key[:, 0, None], key[:, :, :0], nothing)
+    if rows is None or labels is None or blocks is None or not (drifting or rows.any() or labels.any()):
+        return Parts.plain(heads.value, key, query)
     basis = Layout(key.shape[1], key.shape[2], blocks.shape[-1], 1.0).label_basis
     return Parts(heads.value, key, query, rows, labels, np.einsum("hop,mop->hm", blocks, basis[1:]))

@@ -1,5 +1,7 @@
 """The loss landscape of a sample: of the one that a training draws, of the user's own, of the one behind a run."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from iclflow.config import Task, Training
@@ -11,34 +13,47 @@ from iclflow.errors import BadInput
 from iclflow.models import Model
 from iclflow.results.own_data import same_data
 from iclflow.results.run import Run
+from iclflow.theory.forecast import MOST_FEATURES
 from iclflow.theory.minibatches import Draws
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = [
-    "in_paper_units", "landscape_of", "sample_draws", "sample_landscape", "sequences_of", "tasks_asymmetry",
-    "training_sample",
-]  # fmt: skip
+__all__ = ["landscape_of", "run_landscape", "sample_draws", "sample_landscape", "sequences_of", "training_sample"]
 
 
 def sample_landscape(run: Run) -> SampleLandscape:
     """The label-block moments of the sample of one seed, in the paper's units."""
     if run.experiment.population:
         raise BadInput("source: 'sample' needs a run on a finite sample")
-    return in_paper_units(run.task, *kept_moments(run), asymmetry_of(run))
+    return in_paper_units(run.task, *kept_moments(run))
 
 
-def landscape_of(sequences: Sequences, task: Task, model: Model, asymmetry: float) -> SampleLandscape:
-    """The same of any sequences, whose tasks have this asymmetry."""
-    moments = sampled_moments(sequences, model.normalize(task), task.prefix_loss, "label")
-    cross, left = np.asarray(moments.cross), np.asarray(moments.left)
-    return in_paper_units(task, cross, left, float(moments.power), asymmetry)
+def landscape_of(sequences: Sequences, task: Task, model: Model, training: Training) -> SampleLandscape:
+    """The moments of sequences that a training sees: of all blocks that it trains, where they are not too many."""
+    free = bool(model.vectors(task)) and not training.freeze_vectors
+    whole = free and model.one_by_one and (task.dim + task.out_dim) ** 2 * task.dim <= MOST_FEATURES
+    moments = sampled_moments(sequences, model.normalize(task), task.prefix_loss, "all" if whole else "label")
+    label, factor = moments.label_part(), paper_factor(task)
+    found = in_paper_units(task, np.asarray(label.cross), np.asarray(label.left), float(label.power))
+    found = replace(found, asymmetry=tasks_asymmetry(sequences, training) if free else 0.0)
+    if not whole:
+        return found
+    correlation = np.asarray(moments.unfold(np.asarray(moments.cross)))
+    return replace(found, features=factor**2 * np.asarray(moments.left), correlation=factor * correlation)
 
 
-def tasks_asymmetry(sequences: Sequences, model: Model, task: Task, training: Training) -> float:
+def tasks_asymmetry(sequences: Sequences, training: Training) -> float:
     r"""How much the tasks push on vector blocks: about $P^{-1/2}$ where every sequence draws its own."""
-    if training.freeze_vectors or not model.vectors(task):
-        return 0.0
     return asymmetry(sequences) if isinstance(sequences, Given) else float(training.samples) ** -0.5
+
+
+def run_landscape(run: Run) -> SampleLandscape:
+    """The moments of the sample of one seed that its forecast is made from."""
+    return landscape_of(sequences_of(run), run.task, run.model, run.training.replace(seed=run.seeds[0]))
+
+
+def paper_factor(task: Task) -> float:
+    """What makes a readout one with the paper's normaliser."""
+    return 1 / task.context if task.normalize == "none" else 1.0
 
 
 def training_sample(task: Task, training: Training) -> Sample:
@@ -61,12 +76,9 @@ def sample_draws(sample: Sequences, tokens: bool) -> Draws:
     return Draws(*(np.concatenate(parts) for parts in zip(*over_chunks(part, sample), strict=True)))
 
 
-def in_paper_units(
-    task: Task, cross: np.ndarray, left: np.ndarray, power: float, asymmetry: float = 0.0
-) -> SampleLandscape:
+def in_paper_units(task: Task, cross: np.ndarray, left: np.ndarray, power: float) -> SampleLandscape:
     """One output's share of label-block moments."""
-    dim, outputs = task.dim, task.out_dim
-    factor = 1 / task.context if task.normalize == "none" else 1.0
+    dim, outputs, factor = task.dim, task.out_dim, paper_factor(task)
     cross = cross.reshape(outputs, outputs, dim, dim)
     left = left.reshape(outputs, dim, dim, outputs, dim, dim)
     return SampleLandscape(
@@ -74,15 +86,7 @@ def in_paper_units(
         quadratic=factor**2 * np.einsum("oacobd->acbd", left) / outputs,
         base=power / outputs,
         outputs=outputs,
-        asymmetry=asymmetry,
     )
-
-
-def asymmetry_of(run: Run) -> float:
-    """The asymmetry of a run's tasks; 0 if vector blocks stay."""
-    if run.experiment.data is not None and "task_asymmetry" in run.summary and not run.training.freeze_vectors:
-        return float(run.summary["task_asymmetry"]) if run.model.vectors(run.task) else 0.0
-    return tasks_asymmetry(sequences_of(run), run.model, run.task, run.training)
 
 
 def kept_moments(run: Run) -> tuple[np.ndarray, np.ndarray, float]:

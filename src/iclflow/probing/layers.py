@@ -32,7 +32,7 @@ from iclflow.probing.outputs import Outputs
 from iclflow.probing.setting import Setting, unit
 from iclflow.probing.subject import Subject
 from iclflow.system.precision import double_precision
-from iclflow.theory.depth import DRAWS, best_steps
+from iclflow.theory.depth import best_steps
 
 __all__ = ["Layers", "Step", "by_layer_entries", "layers_of", "steps_of", "walk"]
 
@@ -214,7 +214,7 @@ def best_entry(subject: Subject, setting: Setting, outputs: Outputs) -> dict[str
     model, task, dim = subject.model, setting.reference, subject.task.dim
     assert isinstance(model, Layered)
     try:
-        best = best_steps(task, model.layers, bool(getattr(model, "looped", False)), DRAWS)[1]
+        best = best_steps(task, model.layers, bool(getattr(model, "looped", False)), 512)[1]
     except BadInput:
         return {}
     nothing = np.zeros((dim, dim))

@@ -94,14 +94,14 @@ def moments_of(moments: list[Moments]) -> Labelled:
 
 def summarise(experiment: Experiment, outcomes: list[Outcome], engine: str, shared: dict[str, Any]) -> dict[str, Any]:
     """The content of summary.json, without the digests of files; `runs` has one entry per seed."""
-    runs = [
+    runs: list[dict[str, Any]] = [
         {
             "status": o.status,
             "why": o.why,
             "final_loss": finite_or_none(o.losses[-1, 0]),
             "steps_done": len(o.losses) - 1,
             "seconds": round(o.seconds, 4),
-            **o.detail,
+            **{name: finite_or_none(x) if isinstance(x, float) else x for name, x in o.detail.items()},
         }
         for o in outcomes
     ]

@@ -1,7 +1,7 @@
 """Reading a run back from its directory without loss. Opening a run never imports the user's code."""
 
-import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from iclflow.system.digest import file_digest
 __all__ = ["is_run", "load_run"]
 
 MOST_OF_A_RUN = 2**34  # bytes
+NUMBER = int | float
+KINDS: dict[str, Any] = {
+    "status": str, "engine": str, "seconds": NUMBER, "warnings": list, "seeds": list, "runs": list, "config": dict,
+}  # fmt: skip
+KINDS_OF_ONE: dict[str, Any] = {"status": str, "why": str, "seconds": NUMBER, "steps_done": int}  # of each seed
 
 
 def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
@@ -38,13 +43,19 @@ def load_run(path: str | Path, model: type[Model] | None = None) -> Run:
     """
     path = Path(path)
     refuse_no_run(path)
-    before = (path / SUMMARY).stat()
+    before = written(path)
     try:
         return opened(path, model)
     except IclflowError:
-        if is_run(path) and os.path.samestat(before, (path / SUMMARY).stat()):
+        if is_run(path) and written(path) == before:
             raise
         return load_run(path, model)  # it was replaced meanwhile
+
+
+def written(path: Path) -> tuple[int, int, int]:
+    """What differs between a summary and the one that replaces it, which may get the same inode."""
+    found = (path / SUMMARY).stat()
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def opened(path: Path, model: type[Model] | None) -> Run:
@@ -77,6 +88,10 @@ def opened(path: Path, model: type[Model] | None) -> Run:
 def disagreement(run: Run) -> str | None:
     """What does not belong together in a run: its seeds, the lengths of its curves, the shapes of its weights."""
     summary, seeds, curves, weights = run.summary, run.seeds, run.arrays("curves"), run.arrays("weights")
+    for part, kinds in ((summary, KINDS), *((one, KINDS_OF_ONE) for one in summary["runs"])):
+        for name, kind in kinds.items():
+            if not isinstance(part[name], kind):
+                return f"{name} {str(part[name])[:60]!r} is not of its type"
     several = (len(seeds),) if len(seeds) > 1 else ()
     if seeds != [run.training.seed + i for i in range(run.training.seeds)] or len(summary["runs"]) != len(seeds):
         return f"seeds {seeds} are not those of the settings"
@@ -84,8 +99,8 @@ def disagreement(run: Run) -> str | None:
         return f"seeds {seeds} are not those of the curves"
     if curves["loss"].shape != (*several, summary["steps_done"] + 1):
         return f"{summary['steps_done']} steps do not belong to curves of shape {curves['loss'].shape}"
-    ends = np.atleast_2d(curves["loss"])[:, -1].tolist()
-    if [finite_or_none(end) for end in ends] != list(np.atleast_1d(summary["final_loss"])):
+    ends = [finite_or_none(end) for end in np.atleast_2d(curves["loss"])[:, -1]]
+    if summary["final_loss"] != (ends if several else ends[0]):
         return f"final_loss {summary['final_loss']} is not that of the curves"
     shapes = {name: array.shape for name, array in run.initial_weights.items()}
     records = {name: several + array.shape[len(several) + 1 :] for name, array in weights.values().items()}

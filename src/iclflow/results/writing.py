@@ -83,7 +83,7 @@ def read_summary(file: Path) -> dict[str, Any]:
             content = read_manifest(file)
         names, here = [*content["files"], *content.get("replaced", {})], file.parent.resolve()
         ours = all((here / name).resolve().is_relative_to(here) for name in names)
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (ValueError, KeyError, AttributeError, TypeError, RuntimeError):  # the last of links that go in a circle
         raise DamagedStore(f"{file}: is damaged") from None
     if content["schema"] not in (1, SCHEMA) or not ours:
         what = f"has schema {content['schema']}, this version reads 1 and {SCHEMA}" if ours else "names foreign files"

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from iclflow.system.regular import open_regular
+
 __all__ = ["canonical", "digest", "file_digest", "json_digest"]
 
 
@@ -17,8 +19,8 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's content."""
-    with path.open("rb") as file:
+    """The digest of a file's content; raises `OSError` if it is no regular file."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

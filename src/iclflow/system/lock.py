@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from iclflow.errors import BadInput
+from iclflow.system.regular import open_regular
 
-__all__ = ["NAME", "holder", "only_writer"]
+__all__ = ["NAME", "holder", "is_held", "only_writer"]
 
 NAME = ".lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
@@ -26,7 +27,7 @@ LOCKLESS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 def only_writer(store: Path) -> Iterator[None]:
     """Hold the lock of a directory during the block; raises `BadInput` at once if another process holds it."""
     path = store / NAME
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,7 +54,8 @@ def only_writer(store: Path) -> Iterator[None]:
 def holder(store: Path) -> str:
     """The process that wrote its name into the lock last."""
     try:
-        owner = json.loads((store / NAME).read_text())
+        with open_regular(store / NAME) as file:
+            owner = json.loads(file.read())
         return f"process {int(owner['pid'])} on {str(owner['host'])[:64]}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
@@ -62,13 +64,8 @@ def holder(store: Path) -> str:
 def is_held(store: Path) -> bool:
     """Whether a process holds the lock now."""
     try:
-        handle = os.open(store / NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(store / NAME) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in TAKEN
-    finally:
-        os.close(handle)
     return False

@@ -7,6 +7,7 @@ from typing import Any
 from iclflow.errors import DamagedStore
 from iclflow.system.atomic import replace_file
 from iclflow.system.digest import json_digest
+from iclflow.system.regular import open_regular
 
 __all__ = ["read_manifest", "with_digest", "write_manifest"]
 
@@ -18,7 +19,8 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The content of a file that `write_manifest` wrote; an error if a single byte has changed."""
-    data = path.read_bytes()
+    with open_regular(path) as file:
+        data = file.read()
     try:
         content = json.loads(data)
         content.pop("sha256")

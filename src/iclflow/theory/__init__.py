@@ -9,28 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from iclflow.theory.landscape import Directions, Landscape, directions, landscape, minimum, plateau_losses
-from iclflow.theory.staircase import Staircase, staircase
 
 if TYPE_CHECKING:
-    from iclflow.theory import (
-        algorithm,
-        decay,
-        depth,
-        in_weight,
-        lazy,
-        merged,
-        scaling,
-        separate,
-        single_mode,
-        softmax,
-        task_sets,
-        white,
-    )
+    from iclflow.theory import algorithm, decay, depth, in_weight, merged, separate, single_mode
+    from iclflow.theory.laws import lazy, scaling, softmax, task_sets, white
 
 __all__ = [
     "Directions",
     "Landscape",
-    "Staircase",
     "algorithm",
     "decay",
     "depth",
@@ -46,15 +32,16 @@ __all__ = [
     "separate",
     "single_mode",
     "softmax",
-    "staircase",
     "task_sets",
     "white",
 ]
+
+LAWS = ("lazy", "scaling", "softmax", "task_sets", "white")
 
 
 def __getattr__(name: str) -> Any:
     if name == "drop_time_distribution":
         return import_module("iclflow.comparison.distribution").drop_time_distribution
     if name in __all__:
-        return import_module(f"iclflow.theory.{name}")
+        return import_module(f"iclflow.theory.{'laws.' if name in LAWS else ''}{name}")
     raise AttributeError(f"module 'iclflow.theory' has no attribute {name!r}")

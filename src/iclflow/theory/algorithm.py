@@ -35,7 +35,6 @@ __all__ = [
     "plateau_matrix",
     "prediction_distance",
     "shrinkage",
-    "total_matrix",
 ]
 
 
@@ -96,19 +95,6 @@ def one_step_descent(task: Task) -> Descent:
     L = landscape(task)
     drive, curvature = np.trace(L.cross), np.trace(L.context @ L.query)
     return Descent(float(drive / curvature), float(L.base - drive**2 / curvature))
-
-
-def total_matrix(
-    v: Float[np.ndarray, " H"],
-    U: Float[np.ndarray, "H D D"],
-    value_vectors: Float[np.ndarray, "H D"] | None = None,
-    label_rows: Float[np.ndarray, "H D"] | None = None,
-) -> Float[np.ndarray, "D D"]:
-    r"""All that multiplies $\beta x_q'$: $\sum_i (v_i U_i + \mathbf v_i \mathbf u_i')$ [`total-matrix`]."""
-    A = np.einsum("h,hij->ij", v, U)
-    if value_vectors is not None and label_rows is not None:
-        A = A + value_vectors.T @ label_rows
-    return A
 
 
 def prediction_distance(L: Landscape, A: Float[np.ndarray, "D D"], other: Float[np.ndarray, "D D"]) -> float:

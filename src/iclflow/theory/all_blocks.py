@@ -11,12 +11,15 @@ $$O\,L = O L_0 - 2\langle\sqrt OA, \sqrt OC_1\rangle + \sum_o\langle\Theta_o, \m
 Given its task vectors a context is Gaussian with covariance $\Gamma$, so Wick's theorem gives $\mathcal C$ from
 $E[\Gamma\otimes\Gamma]$, which is known for Gaussian tasks. Through a drop this is all that a head feels. On a plateau
 it vanishes: a head at rest has $\Theta$ in $A$ alone, with $a = b = 0$ (standard) or $v = k = 0$ (swapped).
+
+On a finite sample every feature correlates with the labels, by $c_o = \langle y_o\,S\otimes x_q\rangle$: its tasks are
+not quite as likely as their negatives. Vector blocks then drift from zero, about $P^{-1/2}$ as fast as the label blocks
+grow. Both averages are those of the sample, so its flow is followed exactly.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from math import prod
 from typing import no_type_check
 
 import numpy as np
@@ -26,6 +29,7 @@ from iclflow.config import Task
 from iclflow.data.spectrum import covariances
 from iclflow.theory.equations import Layout
 from iclflow.theory.landscape import lengths
+from iclflow.theory.separate import SampleLandscape
 
 __all__ = ["AllBlocks", "feature_moments"]
 
@@ -80,28 +84,50 @@ class AllBlocks:
     """The quadratic part of the loss on all blocks, and what heads feel of it."""
 
     layout: Layout
-    moments: Float[np.ndarray, "E E D E E D"]
+    folded_moments: Float[np.ndarray, "F F"]  # of the features that differ: one of each pair of token indices
+    push: Force | None = None  # on a sample: what correlates with the labels beside A
+
+    @classmethod
+    def of(cls, layout: Layout, moments: Float[np.ndarray, "E E D E E D"]) -> "AllBlocks":
+        """The same from the moments of all features."""
+        first, second = np.triu_indices(len(moments))
+        kept = moments[first, second][:, :, first, second]  # (pair, d, pair, e)
+        return cls(layout, kept.reshape(len(first) * layout.dim, -1))
+
+    @classmethod
+    def of_sample(cls, layout: Layout, L: SampleLandscape) -> "AllBlocks":
+        """Those of a sample: what correlates with the labels in A is a force of its own and left out of `push`."""
+        assert L.features is not None
+        assert L.correlation is not None
+        push, D = L.correlation.copy(), layout.dim
+        for o in range(layout.channels):
+            push[o, D + o, :D] -= L.cross
+            push[o, :D, D + o] -= L.cross
+        return cls(layout, L.features, push)
 
     @cached_property
-    def folded_moments(self) -> Float[np.ndarray, "F F"]:
-        """The moments of the features that differ: one of each pair of token indices."""
-        first, second = self.pairs
-        kept = self.moments[first, second][:, :, first, second]  # (pair, d, pair, e)
-        side = len(first) * self.layout.dim
-        return kept.reshape(side, side)
+    def width(self) -> int:
+        """E, tokens and labels."""
+        return self.layout.dim + self.layout.channels
 
     @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of token indices in order."""
-        return np.triu_indices(self.moments.shape[0])
+        return np.triu_indices(self.width)
+
+    @cached_property
+    def moments(self) -> Float[np.ndarray, "EED EED"]:
+        """The moments of all features, both orders of a pair."""
+        half = self.unfolded(self.folded_moments).reshape(len(self.folded_moments), -1)
+        return self.unfolded(half.T).reshape(half.shape[1], -1)
 
     @no_type_check
     def curved(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack E E D"]:
         r"""$\mathcal C$ times features."""
-        side = prod(self.moments.shape[:3])
+        side = self.width**2 * self.layout.dim
         if side > FEW:
             return self.unfolded(self.folded(features) @ self.folded_moments)
-        return (features.reshape(-1, side) @ self.moments.reshape(side, side)).reshape(features.shape)
+        return (features.reshape(-1, side) @ self.moments).reshape(features.shape)
 
     @no_type_check
     def folded(self, features: Float[np.ndarray, "*stack E E D"]) -> Float[np.ndarray, "*stack F"]:
@@ -113,7 +139,7 @@ class AllBlocks:
     @no_type_check
     def unfolded(self, values: Float[np.ndarray, "*stack F"]) -> Float[np.ndarray, "*stack E E D"]:
         """The same numbers for both orders of a pair."""
-        (first, second), (E, D) = self.pairs, self.moments.shape[1:3]
+        (first, second), E, D = self.pairs, self.width, self.layout.dim
         full = np.empty((*values.shape[:-1], E, E, D))
         full[..., first, second, :] = full[..., second, first, :] = values.reshape(*values.shape[:-1], -1, D)
         return full
@@ -133,7 +159,7 @@ class AllBlocks:
     @no_type_check
     def native(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         r"""$\alpha$ (H, O, E), $\beta$ (H, R, E) and $q$ (H, R, D) of every head."""
-        (O, E, D), R, H = (self.layout.channels, *self.moments.shape[1:3]), self.layout.rank, len(rows)
+        O, E, D, R, H = self.layout.channels, self.width, self.layout.dim, self.layout.rank, len(rows)
         a, b, flat = O * E, O * E + R * E, rows @ self.turn
         return flat[:, :a].reshape(H, O, E), flat[:, a:b].reshape(H, R, E), flat[:, b:].reshape(H, R, D)
 
@@ -152,12 +178,14 @@ class AllBlocks:
         return (alpha.reshape(H, -1).T @ inner).reshape(O, E, E, -1)
 
     def pull(self, rows: Rows) -> Force:
-        r"""$\mathcal C\Theta$: what these heads take away from the force on all features."""
-        return self.curved(self.features(rows))
+        r"""$\mathcal C\Theta$: what these heads take away from the force on all features, less the push."""
+        taken = self.curved(self.features(rows))
+        return taken if self.push is None else taken - self.push
 
     def cost(self, rows: Rows) -> float:
-        r"""$\sum_o\langle\Theta_o, \mathcal C\Theta_o\rangle$, the quadratic part of the loss."""
-        return float(np.sum(self.features(rows) * self.pull(rows)))
+        r"""$\sum_o\langle\Theta_o, \mathcal C\Theta_o\rangle$, and what the push adds to the loss."""
+        features = self.features(rows)
+        return float(np.sum(features * (self.pull(rows) if self.push is None else self.pull(rows) - self.push)))
 
     @no_type_check
     def felt(self, rows: Rows, pull: Force) -> Rows:
@@ -172,7 +200,8 @@ class AllBlocks:
     def jacobian(self, rows: Rows) -> Float[np.ndarray, "n n"]:
         """The derivative of the velocity that these heads give each other."""
         H, size = rows.shape
-        slopes = self.folded(self.slopes(rows).reshape(H * size, self.layout.channels, *self.moments.shape[:3]))
+        wide = (self.layout.channels, self.width, self.width, self.layout.dim)
+        slopes = self.folded(self.slopes(rows).reshape(H * size, *wide))
         coupled = -slopes.reshape(H * size, -1) @ (slopes @ self.folded_moments).reshape(H * size, -1).T
         coupled.reshape(H, size, H, size)[np.arange(H), :, np.arange(H), :] -= self.bends(rows, self.pull(rows))
         return coupled

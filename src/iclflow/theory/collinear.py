@@ -1,89 +1,132 @@
-r"""Heads that have become collinear: one value $a$ and one matrix, whose entries in a basis of modes are $a\,r_d$.
+r"""Merged attention: its equations (Eq. 8), and heads that have become collinear.
 
-In a basis in which the quadratic form of the loss is diagonal, with drives $g$, curvatures $m$ and weight decay
-$\gamma$, merged attention (Eq. 8) follows [`collinear`]
+In a force $G$ on the product of values and key-query matrices every head follows [`merged-flow`] (Eq. 8)
 
-$$\tau\dot{\ln a} = r\cdot G - \gamma,\qquad \tau\dot r_d = G_d - r_d\; r\cdot G,\qquad G_d = g_d - m_d\, a^2 r_d .$$
+$$\tau\dot v = \langle U, G\rangle,\qquad \tau\dot U = v\,G ,$$
 
-On the plateau $\ln a$ grows at a constant rate and $r = g/|g|$ rests, so a long plateau costs nothing. The derivative
-of the right-hand side is diagonal but for a few rows and columns, so an implicit step takes as many operations as there
-are modes. Between two steps the solution is one more step, from the one before.
+or, if its value is a row, $\tau\dot v = GU$, $\tau\dot U = v'G$. After a short time all heads are multiples of one
+with a value $a\,n$ and a matrix $a\,r$, $|n| = |r| = 1$. With drive $g$, curvature $m$ and weight decay $\gamma$ it
+follows [`collinear`]
+
+$$\tau\dot{\ln a} = n'Gr - \gamma,\qquad \tau\dot n = Gr - n\;n'Gr,\qquad \tau\dot r = G'n - r\;n'Gr,\qquad
+  G = g - a^2\,m(n r') .$$
+
+On the plateau $\ln a$ grows at a constant rate while $n$ and $r$ rest, so a long plateau costs nothing. A value that is
+one number has $n = 1$, and in a basis in which its loss is diagonal the derivative of the right-hand side is diagonal
+but for a few rows and columns, so an implicit step takes as many operations as there are modes.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.solve import Pace, Resolvent, Size, Solve, rosenbrock_step
+from iclflow.theory.solve import Resolvent, Size, Solve, differenced_resolvent, solve
 
-__all__ = ["Modes", "Path", "checked_alpha", "follow"]
+__all__ = ["Modes", "flow"]
 
-RELATIVE, ABSOLUTE = 1e-8, 1e-10  # what the error estimate of a step may be; the step itself is better by an order
 UNFELT = 1e-12  # a share of the drive
-MOST_TRIES = 20_000
-FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
-States = Float[np.ndarray, "*T n"]  # ln a, r
+States = Float[np.ndarray, "*T n"]  # ln a, n, r
+Products = Float[np.ndarray, "*T p M"]
 Vector = Float[np.ndarray, " all"]  # all states, one after the other
 
 
+@no_type_check
+def flow(
+    value: Float[np.ndarray, "*heads p"], matrix: Float[np.ndarray, "*heads M"], force: Products
+) -> tuple[Float[np.ndarray, "*heads p"], Float[np.ndarray, "*heads M"]]:
+    r"""$(\tau\dot v, \tau\dot U)$ of heads in a force [`merged-flow`] (Eq. 8); a value may be a row of p numbers."""
+    return (force @ matrix[..., None])[..., 0], (value[..., None, :] @ force)[..., 0, :]
+
+
 class Modes(NamedTuple):
-    """A quadratic loss in a basis in which its modes are independent."""
+    """A quadratic loss of products of a value and a matrix, and the flow of the head that all others have joined."""
 
     base: float  # the loss at zero
     outputs: int
-    drive: Float[np.ndarray, " M"]
-    curvature: Float[np.ndarray, " M"]
+    drive: Float[np.ndarray, "*p M"]  # with p rows if the value is a row of p numbers
+    curvature: Float[np.ndarray, " M"] | Float[np.ndarray, "pM pM"]  # of independent modes, or a form
     decay: float = 0.0  # of the weights, per t/tau
 
+    @property
+    def saved(self) -> Float[np.ndarray, " M"]:
+        r"""$T_d^2 = g_d^2/m_d$ of independent modes, a mean over outputs."""
+        return self.drive**2 / self.curvature / self.outputs
+
+    @property
+    def minimum(self) -> float:
+        """The lowest loss of independent modes."""
+        return float(self.base - self.saved.sum())
+
+    @property
+    def independent(self) -> bool:
+        """Whether the value is one number and every mode has a curvature of its own."""
+        return self.curvature.ndim == 1
+
+    @no_type_check
+    def curve(self, products: Products) -> Products:
+        r"""$m(A)$, the part of the force that is linear in the product."""
+        if self.independent:
+            return self.curvature * products
+        return (products.reshape(-1, self.drive.size) @ self.curvature).reshape(products.shape)
+
+    @no_type_check
+    def product_loss(self, products: Products) -> Float[np.ndarray, "*T"]:
+        """The loss of products of value and matrix."""
+        change = (self.curve(products) - 2 * self.drive) * products
+        return np.asarray(self.base + change.sum((-2, -1)) / self.outputs)
+
+    @no_type_check
+    def split(self, states: States) -> tuple[Float[np.ndarray, "*T p"], Float[np.ndarray, "*T M"], Products]:
+        r"""$n$, $r$ and $a^2nr'$."""
+        behind = 1 + (1 if self.independent else len(self.drive))
+        n, r = states[..., 1:behind], states[..., behind:]
+        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
+        return n, r, np.exp(np.minimum(2 * states[..., :1, None], 100.0)) * n[..., :, None] * r[..., None, :]
+
+    @no_type_check
     def loss(self, states: States) -> Float[np.ndarray, "*T"]:
-        """The loss of the heads."""
-        strengths = np.exp(2 * states[..., :1]) * states[..., 1:]
-        change = (self.curvature * strengths - 2 * self.drive) * strengths
-        return np.asarray(self.base + change.sum(-1) / self.outputs)
+        """The loss of the head."""
+        return self.product_loss(self.split(states)[2])
 
     def start(self, alpha: float) -> Float[np.ndarray, " n"]:
-        r"""The state with $a = \sqrt\alpha$ along the drive."""
-        return np.concatenate([[np.log(checked_alpha(alpha)) / 2], self.drive / np.linalg.norm(self.drive)])
+        r"""The state with $a = \sqrt\alpha$ along the leading singular pair of the drive."""
+        if not (alpha > 0 and np.isfinite(alpha)):
+            raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
+        left, _, right = np.linalg.svd(np.atleast_2d(self.drive), full_matrices=False)
+        sign = np.copysign(1.0, left[-1, 0])
+        return np.concatenate([[np.log(alpha) / 2], sign * left[:, 0], sign * right[0]])
 
     def rest(self) -> Float[np.ndarray, " n"]:
-        r"""The state at rest, $r_d = g_d/(\gamma + m_da^2)$ with $|r| = 1$ [`decay-merged`].
+        r"""The state of independent modes at rest, $r_d = g_d/(\gamma + m_da^2)$ with $|r| = 1$ [`decay-merged`].
 
         Where all weights decay $\ln a$ is minus infinity.
         """
-        reach = lambda square: float(np.sum((self.drive / (self.decay + self.curvature * square)) ** 2)) - 1
+        g, m = self.drive, self.curvature
+        reach = lambda square: float(np.sum((g / (self.decay + m * square)) ** 2)) - 1
         if self.decay > 0 and reach(0.0) <= 0:
-            return np.concatenate([[-np.inf], self.drive / np.linalg.norm(self.drive)])
-        low, high = 0.0, float(np.linalg.norm(self.drive / self.curvature))  # without decay a^2 is the norm of g / m
-        if self.decay == 0:
-            low = high
-        while high - low > 1e-15 * high:
-            middle = (low + high) / 2
+            return np.concatenate([[-np.inf, 1.0], g / np.linalg.norm(g)])
+        high = float(np.linalg.norm(g / m))  # without decay a^2 is the norm of g / m
+        low = high if self.decay == 0 else 0.0
+        while low < (middle := (low + high) / 2) < high:
             low, high = (middle, high) if reach(middle) > 0 else (low, middle)
-            if middle in (low, high) and (low + high) / 2 in (low, high):
-                break
-        return np.concatenate([[np.log(high) / 2], self.drive / (self.decay + self.curvature * high)])
-
-    @no_type_check
-    def bent(self, states: States) -> Float[np.ndarray, "*T M"]:
-        """The curvature times the square of the value."""
-        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
-        return np.exp(np.minimum(2 * states[..., :1], 100.0)) * self.curvature
+        return np.concatenate([[np.log(high) / 2, 1.0], g / (self.decay + m * high)])
 
     @no_type_check
     def velocity(self, states: States) -> States:
         """The right-hand side."""
-        r = states[..., 1:]
-        pull = self.drive - self.bent(states) * r
-        growth = total(r * pull)
-        return np.concatenate([growth - self.decay, pull - r * growth], axis=-1)
+        n, r, product = self.split(states)
+        on_value, on_matrix = flow(n, r, self.drive - self.curve(product))
+        growth = total(n * on_value)
+        return np.concatenate([growth - self.decay, on_value - n * growth, on_matrix - r * growth], axis=-1)
 
     @no_type_check
     def resolvent(self, states: States) -> Resolvent:
         """The inverse of a shift minus the derivative of the right-hand side."""
-        r, bent = states[..., 1:], self.bent(states)
+        if not self.independent:
+            return differenced_resolvent(self.velocity, states)
+        r, bent = states[..., 2:], np.exp(np.minimum(2 * states[..., :1], 100.0)) * self.curvature
         pull = self.drive - bent * r
         growth, across, down = total(r * pull), pull - bent * r, -2 * total(bent * r * r)
 
@@ -94,90 +137,36 @@ class Modes(NamedTuple):
             pivot = shift - down + total(across * tilt)
 
             @no_type_check
-            def solve(right: Vector) -> Vector:
+            def solved(right: Vector) -> Vector:
                 b = right.reshape(states.shape)
-                rest = share * (b[..., 1:] + r * b[..., :1])
+                rest = share * (b[..., 2:] + r * b[..., :1])
                 first = (b[..., :1] + total(across * rest)) / pivot
-                return np.concatenate([first, rest - tilt * first], axis=-1).ravel()
+                return np.concatenate([first, 0 * first, rest - tilt * first], axis=-1).ravel()  # n stays 1
 
-            return solve
+            return solved
 
         return at
 
     def farthest(self, state: Float[np.ndarray, " n"]) -> float:
         """How long a step may be: until the value has grown by e, or until what it takes of the drive can be felt."""
-        taken = float(np.linalg.norm(self.bent(state) * state[1:]) / np.linalg.norm(self.drive))
+        taken = float(np.linalg.norm(self.curve(self.split(state)[2])) / np.linalg.norm(self.drive))
         far = max(1.0, 0.5 * float(np.log(UNFELT / max(taken, 1e-300))))
         growth = float(self.velocity(state)[0])
         return far / growth if growth > 0 else np.inf
 
-    def step(self, states: States, h: Size) -> tuple[States, States]:
-        """States after steps of their own sizes, and their errors."""
-        return rosenbrock_step(self.velocity, states, self.velocity(states), self.resolvent(states), h)
+    def half_time(self, alpha: float, lowest: float) -> float:
+        """The time at which half of the drop to the loss `lowest` is done, from a small start along the drive."""
+        start, middle = self.start(alpha), (self.base + lowest) / 2
+        if lowest >= self.base:
+            return np.inf
+        if not middle < self.loss(start) <= self.base:
+            raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
+        horizon = 1e6 * (abs(np.log(alpha)) + 1) / float(self.velocity(start)[0])
+        return solve(self, start, horizon, stop=lambda state: bool(self.loss(state) <= middle)).crossing(
+            self.loss, middle
+        )
 
 
 @no_type_check
 def total(terms: Float[np.ndarray, "*T M"]) -> Float[np.ndarray, "*T 1"]:
     return terms.sum(axis=-1, keepdims=True)
-
-
-class Path(NamedTuple):
-    """A solution, at its steps and between them."""
-
-    modes: Modes
-    time: Float[np.ndarray, " steps"]
-    states: Float[np.ndarray, "steps n"]
-
-    def at(self, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
-        """The states at any times up to the last step."""
-        before = np.searchsorted(self.time, time, side="right") - 1
-        h = (time - self.time[before])[:, None]
-        moved = self.modes.step(self.states[before], np.where(h > 0, h, 1.0))[0]
-        return np.where(h > 0, moved, self.states[before])
-
-    def crossing(self, level: float) -> float:
-        """When the loss falls to a level; infinite if it never does, or is below it from the start."""
-        below = self.modes.loss(self.states) <= level
-        if below[0] or not below.any():
-            return np.inf
-        last = int(np.argmax(below))
-        low, high = self.time[last - 1], self.time[last]
-        for _ in range(ROUNDS):
-            grid = np.linspace(low, high, FINER + 1)
-            reached = self.modes.loss(self.at(grid[1:-1])) <= level
-            part = int(np.argmax(reached)) if reached.any() else FINER - 1
-            low, high = grid[part], grid[part + 1]
-        return float((low + high) / 2)
-
-
-def follow(
-    modes: Modes, alpha: float, end: float, stop: Callable[[Float[np.ndarray, " n"]], bool] | None = None
-) -> Path:
-    r"""Follow the heads from $a = \sqrt\alpha$ along the drive."""
-    y, now = modes.start(alpha), 0.0
-    h = min(end, 0.1 / float(np.linalg.norm(modes.drive)))
-    time, states, pace = [now], [y], Pace()
-    for _ in range(MOST_TRIES):
-        if now >= end or (stop is not None and stop(y)):
-            return Path(modes, np.array(time), np.array(states))
-        h = min(h, modes.farthest(y))
-        after, error = modes.step(y, h)
-        allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after))
-        allowed[0] = RELATIVE  # an error of a logarithm is relative already
-        size = float(np.max(np.abs(error) / allowed))
-        taken, following = pace.judged(h, size if np.isfinite(size) else np.inf)
-        if not taken:
-            h = float(following)
-            continue
-        now, y = (end if h >= end - now else now + h), after
-        time.append(now)
-        states.append(y)
-        h = min(float(following), end - now)
-    raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated")
-
-
-def checked_alpha(alpha: float) -> float:
-    """A growing part that is a positive number."""
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise BadInput(f"alpha: {alpha} must be a finite number greater than 0")
-    return alpha

@@ -39,7 +39,6 @@ __all__ = [
     "decayed_strength",
     "decayed_time",
     "head_value",
-    "stretched_time",
 ]
 
 FOLD = 0.75 * 4 ** (-1 / 3)  # the largest x - x^4
@@ -64,12 +63,6 @@ def decayed_time(time: Array, decay: float) -> Array:
         return time
     comes = rate * time < 1
     return np.where(comes, -np.log1p(-rate * np.where(comes, time, 0.0)) / rate, np.inf)
-
-
-def stretched_time(time: Array, decay: float) -> Array:
-    r"""The time $s(t) = (1 - e^{-\gamma t})/\gamma$ that has passed in the flow without decay [`decay-time`]."""
-    time, rate = np.asarray(time, dtype=float), checked_decay(decay)
-    return time if rate == 0 else -np.expm1(-rate * time) / rate
 
 
 def conserved_share(time: float, decay: float) -> float:

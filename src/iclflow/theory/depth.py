@@ -1,388 +1,199 @@
-r"""More than one layer: the loss of the label blocks, its plateaus, and who learns what when.
+r"""More than one layer: the race of the heads of all layers, and when which of them learns what.
 
-With the tokens fixed every layer leaves residual labels, $w \leftarrow (I - A_l'\hat\Lambda)\,w$, $A_l = \sum_h
-v_{lh}k_{lh}q_{lh}'$ and $\hat\Lambda$ the covariance of the context. The loss, and the force on layer $l$, are
-[`depth-loss`]
+On the landscape of `theory.contexts` layer $l$ feels the force $G_l(A_1, \dots, A_L)$, and its heads follow the field
+of a single layer in it (`theory.equations`). All heads of all layers are followed together by implicit steps, through
+plateaus and drops alike [`ladder`]. The derivative of their velocity is
 
-$$L = E\operatorname{tr}\Lambda M\Omega M',\quad M = \prod_l (I - A_l'\hat\Lambda),\qquad
-  G_l = -\tfrac12\frac{\partial L}{\partial A_l} = E\,\hat\Lambda P_l\,\Omega\,M'\Lambda R_l,$$
+$$J = B - S\,K\,S',\qquad K = -\frac{\partial G}{\partial A},\qquad S = \frac{\partial A}{\partial y},$$
 
-$P_l$ the layers before and $R_l$ the layers behind $l$. The expectation runs over the Wishart law of $\hat\Lambda$,
-represented by contexts that are spread evenly over it; $N \to \infty$ is the single context $\hat\Lambda = \Lambda$.
+$B$ that of every head by itself in a force that does not change.
 
-At zero every layer feels the same force, so all $LH$ heads race. On a plateau the heads that have learned drift towards
-the best state of their ranks, and the free heads of layer $l$ grow in the force $G_l$ that they leave, in closed form
-(`theory.early_phase`) as long as it changes little. With finite contexts the forces do not vanish once every direction
-is learned: other layers learn the directions again, with drives of order $1/N$, down a second staircase. For white
-tokens and one layer that holds everything the drive of the others is [`relearning`]
+At zero every layer feels the same force, so all $LH$ heads race. With finite contexts the forces do not vanish once
+every direction is learned: other layers learn the directions again, with drives of order $1/N$, down a second
+staircase. A drop is a layer that comes to hold one direction more, and its time that at which the loss is half-way
+between the plateaus before and behind it, where it falls most slowly.
 
-$$\lambda^2\Big[\frac{M_3}{(1+x)^2} - 1\Big],\qquad x = \frac{D+1}{N},\quad M_3 = 1 + 3x + \frac{D^2+3D+4}{N^2}.$$
-
-Not derived: vector blocks (the token stream stays as it is here), rank above one, merged key and query, label noise,
-and two heads that leave a plateau nearly at once.
+Not derived: vector blocks (the token stream stays as it is here), rank above one, merged key and query, label noise.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from iclflow.config import Task
-from iclflow.data.spectrum import covariances
-from iclflow.errors import BadInput
-from iclflow.theory.early_phase import EarlyPhase, early_phase
+from iclflow.theory.contexts import Contexts, Layers, best_steps, contexts, lowest_loss, white_drive
 from iclflow.theory.equations import Layout
-from iclflow.theory.single_mode import Growth
+from iclflow.theory.forecast import Forecast, crossing
+from iclflow.theory.solve import Pace, Resolvent, Solve, head_error, rosenbrock_step
 
-__all__ = ["Contexts", "Ladder", "Rung", "best_state", "best_steps", "contexts", "ladder", "lowest_loss", "white_drive"]
+__all__ = ["Ladder", "LayeredFlow", "best_steps", "contexts", "ladder", "lowest_loss", "white_drive"]
 
-DRAWS = 512  # contexts that are enough for times and levels, to about one per cent
-STRETCHES, LONGER, AT_ONCE = 60, 1.6, 8  # of a plateau: how many, growing how fast, integrated how many at once
-CLOSE = 0.02  # of a wait: a runner-up that is later by less makes the times behind uncertain
-NEGLIGIBLE, NOTHING = 1e-3, 1e-6  # of the loss, and of the loss at zero: a drop that saves less is not counted
+TOLERANCE = 1e-3  # of a step, relative to every head
+MOST_STEPS = 2000
+LEAVES = 3.0  # times the shortest time in which heads that have grown can leave their place: the longest step
+GROWN = 0.01  # of the largest number of all heads: that of one that has grown
+SHORTEST = 1e-12  # of the time: a step in which nothing is gained
+HELD = 0.25  # of the strength at which a single layer holds a direction
+AT_REST = 1e-5  # of the loss, by which it falls while time grows by a factor e
+NEGLIGIBLE, NOTHING = 1e-2, 1e-6  # of the loss, and of the loss at zero: a drop that saves less is not counted
+MOST = 0.9  # of a drop, by which its head has shown its direction
+LOOK = 5  # steps from one look at whether anything is left to another
 
-Matrix = Float[np.ndarray, "D D"]
-Layers = Float[np.ndarray, "L D D"]
-Vector = Float[np.ndarray, " D"]
-Stack = Float[np.ndarray, "G D D"]  # a matrix for every context
-Factors = list[tuple[Float[np.ndarray, "D _"], Float[np.ndarray, "D _"]]]  # of every layer: left and right, of rank n
-
-
-@dataclass(frozen=True)
-class Contexts:
-    r"""The loss over many $\hat\Lambda$, in the eigenbasis of $\Lambda$; `loops` counts passes through the layers."""
-
-    covariance: Float[np.ndarray, "G D D"]
-    token: Vector  # eigenvalues of Lambda
-    task: Vector  # eigenvalues of Omega
-    loops: int = 1
-
-    @property
-    def dim(self) -> int:
-        return len(self.token)
-
-    def loss(self, A: Layers) -> float:
-        r"""$E\operatorname{tr}\Lambda M\Omega M'$ [`depth-loss`]."""
-        return self.passed(A)[0]
-
-    def loss_and_forces(self, A: Layers) -> tuple[float, Layers]:
-        r"""The loss, and $G_l = -\frac12 \partial L/\partial A_l$ for every layer [`depth-loss`]."""
-        loss, steps, before, weighted = self.passed(A)
-        rows = lambda stack: stack.transpose(1, 0, 2).reshape(self.dim, -1)  # of all contexts, one beside the other
-        behind = np.diag(self.token)  # Lambda R_l, from the last layer on
-        forces = np.zeros((self.loops, *A.shape))
-        for place, layer in reversed(list(enumerate(np.ndindex(self.loops, len(A))))):
-            left, right = self.covariance @ before[place], weighted.transpose(0, 2, 1) @ behind
-            forces[layer] = rows(left) @ right.reshape(-1, self.dim) / len(right)
-            behind = behind @ steps[place]
-        return loss, forces.sum(axis=0)
-
-    def stiffness(self, A: Layers) -> Float[np.ndarray, "L D D L D D"]:
-        r"""$-\partial G_l/\partial A_m$, by the three places at which $A_m$ stands in a force [`depth-loss`].
-
-        With $P_p$ before and $R_p$ behind the pass $p$, and $S_{pq}$ between two, it is the mean over contexts of
-
-        $$\hat\Lambda P_p\Omega P_q'\hat\Lambda \otimes R_q'\Lambda R_p, \qquad
-          \hat\Lambda S_{pq}\otimes\hat\Lambda P_q\Omega M'\Lambda R_p \;(q < p), \qquad
-          \hat\Lambda P_p\Omega M'\Lambda R_q \otimes \hat\Lambda S_{qp} \;(q > p) .$$
-        """
-        _, steps, before, weighted = self.passed(A)
-        turned, count, dim = weighted.transpose(0, 2, 1), len(steps), self.dim
-        behind = [np.broadcast_to(np.eye(dim), self.covariance.shape)]  # R_p, from the last pass on
-        for step in steps[:0:-1]:
-            behind.insert(0, behind[0] @ step)
-        reached = [self.covariance @ P for P in before[:-1]]
-        pulled = [turned * self.token @ R for R in behind]
-        mean = lambda left, right: left.reshape(len(left), -1).T @ right.reshape(len(right), -1) / len(left)
-        found = np.zeros((len(A), dim, dim, len(A), dim, dim))
-        for p, q in np.ndindex(count, count):
-            X, Y = (reached[p] * self.task) @ reached[q].transpose(0, 2, 1), behind[q].transpose(0, 2, 1) * self.token
-            part = mean(X, Y @ behind[p]).reshape(dim, dim, dim, dim).transpose(0, 3, 1, 2)  # a c d b
-            if p != q:
-                between = self.covariance
-                for step in steps[max(p, q) - 1 : min(p, q) : -1]:
-                    between = between @ step
-                U, V = (between, reached[q] @ pulled[p]) if q < p else (reached[p] @ pulled[q], between)
-                part = part + mean(U, V).reshape(dim, dim, dim, dim).transpose(0, 3, 2, 1)  # a d c b
-            found[p % len(A), :, :, q % len(A)] += part
-        return found
-
-    def passed(self, A: Layers) -> tuple[float, Float[np.ndarray, "passes G D D"], list[Stack], Stack]:
-        r"""The loss, $I - A_l'\hat\Lambda$ of every pass, the products $P_l$ before each, and $M\Omega$."""
-        steps = np.eye(self.dim) - A.transpose(0, 2, 1)[:, None] @ self.covariance
-        steps = np.tile(steps, (self.loops, 1, 1, 1))
-        before = [np.broadcast_to(np.eye(self.dim), self.covariance.shape)]
-        for step in steps:
-            before.append(step @ before[-1])
-        weighted = before[-1] * self.task
-        loss = np.sum((weighted * before[-1]).sum(axis=(0, 2)) * self.token) / len(weighted)
-        return float(loss), steps, before, weighted
-
-    def strength(self, A: Layers, layer: int, left: Vector, right: Vector, drive: float) -> float:
-        r"""Where the loss is lowest along $\ell r'$ in one layer: $g/m$, in closed form where no loop returns to it."""
-        moved = A.copy()
-
-        def along(s: float) -> float:
-            moved[layer] = A[layer] + s * np.outer(left, right)
-            return self.loss(moved)
-
-        if self.loops == 1:
-            return drive / (along(1.0) - along(0.0) + 2 * drive)
-        from scipy.optimize import minimize_scalar
-
-        return float(minimize_scalar(along, bounds=(0, 2 / self.token.min()), method="bounded").x)
+Rows = Float[np.ndarray, "L H size"]
 
 
-def contexts(task: Task, draws: int = 4096, *, loops: int = 1, infinite: bool = False) -> Contexts:
-    r"""Contexts that represent the law of $\hat\Lambda$ for a task."""
-    cov = covariances(task)
-    omega = cov.basis.T @ cov.task @ cov.basis
-    if np.abs(omega - np.diag(np.diag(omega))).max() > 1e-10 * np.abs(omega).max():
-        raise BadInput("task_spectrum: must share its eigenvectors with the tokens in the theory of depth")
-    if task.out_dim > 1 or task.label_noise > 0 or task.icl_fraction < 1:
-        raise BadInput("layers: the theory of depth is for one output without noise, every sequence with its own task")
-    if cov.eigenvalues.min() <= 0:
-        raise BadInput("spectrum: must have positive eigenvalues in the theory of depth")
-    roots = np.sqrt(cov.eigenvalues)
-    scatter = np.eye(task.dim)[None] if infinite else wishart(task.dim, task.context, draws)
-    return Contexts(roots[:, None] * scatter * roots, cov.eigenvalues, np.diag(omega).copy(), loops)
+class Moment(NamedTuple):
+    """A moment on the way."""
+
+    time: float
+    loss: float
+    slope: float  # of the loss
+    rows: Rows
+    velocity: Rows
+    matrices: Layers
 
 
-def wishart(dim: int, context: int, draws: int) -> Float[np.ndarray, "G D D"]:
-    """Sample covariances of standard normal tokens, spread evenly over their law."""
-    from scipy.special import gammaincinv, ndtri
-    from scipy.stats import qmc
+class Linear(NamedTuple):
+    """The derivative of the velocity by its parts: blocks of every head, and what all feel of each matrix."""
 
-    R = np.zeros((draws, min(dim, context), dim))
-    columns = iter(qmc.Sobol(dim * (dim + 1) // 2, seed=0).random_base2(max(draws - 1, 1).bit_length())[:draws].T)
-    for row in range(R.shape[1]):
-        R[:, row, row] = np.sqrt(2 * gammaincinv((context - row) / 2, next(columns)))
-        for col in range(row + 1, dim):
-            R[:, row, col] = ndtri(next(columns))
-    return R.transpose(0, 2, 1) @ R / context
+    bends: Float[np.ndarray, "LH size size"]  # B
+    slopes: Float[np.ndarray, "n LDD"]  # S
+    stiffness: Float[np.ndarray, "LDD LDD"]  # K
 
+    @no_type_check
+    def jacobian(self, heads: Bool[np.ndarray, " LH"]) -> Float[np.ndarray, "m m"]:
+        """J for some of the heads."""
+        B, S = self.bends[heads], self.slopes[np.repeat(heads, self.bends.shape[1])]
+        J, some = np.zeros((len(B), B.shape[1], len(B), B.shape[1])), np.arange(len(B))
+        J[some, :, some] = B
+        return J.reshape(len(S), len(S)) - S @ self.stiffness @ S.T
 
-def white_drive(dim: int, context: int) -> float:
-    r"""Relearning drive over $\lambda^2$ for white tokens where one layer holds all directions [`relearning`].
+    @no_type_check
+    def resolvent(self) -> Resolvent:
+        r"""$(s - J)^{-1} = P - PS(1 + KS'PS)^{-1}KS'P$ with $P = (s - B)^{-1}$ [`rosenbrock`]."""
+        (heads, size, _), S, curved = self.bends.shape, self.slopes, self.stiffness @ self.slopes.T
 
-    >>> round(white_drive(3, 31), 4)
-    0.1061
-    """
-    x = (dim + 1) / context
-    third = 1 + 3 * x + (dim**2 + 3 * dim + 4) / context**2
-    return third / (1 + x) ** 2 - 1
+        @no_type_check
+        def at(shift: float) -> Solve:
+            apart = np.linalg.inv(shift * np.eye(size) - self.bends)
+            reach = (apart @ S.reshape(heads, size, -1)).reshape(S.shape)
+            back = np.linalg.solve(np.eye(len(curved)) + curved @ reach, curved)
 
+            @no_type_check
+            def solve(right: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+                alone = (apart @ right.reshape(heads, size, 1)).ravel()
+                return alone - reach @ (back @ alone)
 
-def best_state(source: Contexts, start: Factors) -> tuple[float, Layers, Factors]:
-    """The best state in which every layer keeps its rank, found from a start by a quasi-Newton search."""
-    from scipy.optimize import minimize
+            return solve
 
-    shapes = [factor.shape for pair in start for factor in pair]
-    cuts = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])[:-1]
-
-    def unpack(x: Float[np.ndarray, " n"]) -> tuple[Layers, Factors]:
-        flat = [piece.reshape(shape) for piece, shape in zip(np.split(x, cuts), shapes, strict=True)]
-        pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        return np.stack([left @ right.T for left, right in pairs]), pairs
-
-    def value_and_slope(x: Float[np.ndarray, " n"]) -> tuple[float, Float[np.ndarray, " n"]]:
-        A, pairs = unpack(x)
-        loss, forces = source.loss_and_forces(A)
-        slopes = [part for (left, right), G in zip(pairs, forces, strict=True) for part in (G @ right, G.T @ left)]
-        return loss, np.concatenate([-2 * slope.ravel() for slope in slopes])
-
-    begin = np.concatenate([factor.ravel() for pair in start for factor in pair])
-    options = {"gtol": 1e-8, "maxiter": 2000}
-    end = minimize(value_and_slope, begin, jac=True, method="BFGS", options=options).x if len(begin) else begin
-    A, pairs = unpack(end)
-    return source.loss(A), A, pairs
-
-
-def best_steps(task: Task, layers: int, looped: bool = False, draws: int = 4096) -> tuple[float, Layers]:
-    """The best preconditioned gradient descent in context with so many steps.
-
-    The matrices of separate layers are diagonal up to the noise of the contexts. That of looped layers is not: with a
-    part that turns, equal steps cancel more of the residual than without.
-    """
-    source = contexts(task, draws, loops=layers if looped else 1)
-    inverse = np.diag(1 / np.sqrt(source.token * (1 + task.dim / task.context)))
-    spread = np.linspace(0.8, 1.25, layers) if layers > 1 and not looped else [1.0]
-    loss, A, _ = best_state(source, [(s * inverse, inverse) for s in spread])
-    return loss, np.repeat(A, layers // len(A), axis=0)
-
-
-def lowest_loss(task: Task, layers: int, looped: bool = False) -> float:
-    """The lowest loss of so many layers on the label blocks: the best preconditioned gradient descent in context.
-
-    Args:
-        task: the task.
-        layers: number of layers.
-        looped: one matrix for all layers.
-
-    Returns:
-        The loss.
-
-    Raises:
-        BadInput: if theory does not cover the task.
-    """
-    return best_steps(task, layers, looped)[0]
+        return at
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One drop: who learns what when, and the level that it leads to."""
-
-    layer: int
-    head: int
-    direction: int
-    origin: float  # blow-up time T*
-    growth: Growth
-    level: float  # of the plateau behind it, when it ends
-    matrices: Layers  # of all layers at that time, in the eigenbasis
-
-    @property
-    def time(self) -> float:
-        """When half of the drop is done."""
-        return self.origin + self.growth.midpoint_age
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """The whole staircase of a network with several layers."""
-
-    base: float
-    rungs: tuple[Rung, ...]
-    close: bool  # whether two heads were about to leave at once, so that the times behind are uncertain
-
-    @property
-    def levels(self) -> Float[np.ndarray, " levels"]:
-        """The loss of every plateau; where heads leave nearly at once, the level between them is that before."""
-        return np.minimum.accumulate([self.base, *(rung.level for rung in self.rungs)])
-
-    @property
-    def drop_times(self) -> Float[np.ndarray, " m"]:
-        """When half of each drop is done; of drops that overlap, the later head waits for the earlier one."""
-        return np.maximum.accumulate([rung.time for rung in self.rungs] or [0.0])[: len(self.rungs)]
-
-    def loss(self, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-        """The loss; every drop has the shape of a single direction's between its two levels."""
-        time = np.asarray(time, dtype=float)
-        saved = -np.diff(self.levels)
-        fallen = (s * rung.growth.fallen_at(time - rung.origin) for s, rung in zip(saved, self.rungs, strict=True))
-        return self.base - sum(fallen, start=np.zeros(time.shape))
-
-
-@dataclass(frozen=True)
-class Force:
-    r"""The force on the free heads of one layer, $G = \sum_d g_d\,\ell_dr_d'$."""
-
-    left: Matrix  # columns l_d
-    drive: Vector
-    right: Matrix  # columns r_d
-
-    @staticmethod
-    def of(G: Matrix) -> "Force":
-        left, drive, right = np.linalg.svd(G)
-        return Force(left, drive, right.T)
-
-
-@dataclass
-class Head:
-    """One head; key and query in the eigenbasis."""
-
-    layer: int
-    head: int
-    value: float
-    key: Vector
-    query: Vector
-
-    def path(self, force: Force) -> EarlyPhase:
-        return early_phase(self.value, (self.key @ force.left)[None], (self.query @ force.right)[None], force.drive)
-
-    def move(self, force: Force, path: EarlyPhase, time: float) -> None:
-        self.value, key, query = path.weights(time)
-        self.key, self.query = force.left @ key[0], force.right @ query[0]
-
-    def leads(self, force: Force, sign: int) -> int:
-        """The direction whose growing half is the first to reach size one."""
-        size = np.abs(self.key @ force.left + sign * (self.query @ force.right)) / 2
-        grows = (size > 0) & (force.drive > 0)
-        waits = np.full(len(size), np.inf)
-        waits[grows] = np.maximum(-np.log(size[grows]), 0.0) / force.drive[grows]
-        return int(np.argmin(waits))  # of those that are there already, the one with the largest drive
-
-
-@dataclass(frozen=True)
-class Learned:
-    """The heads that have learned; they feel each other, and drift towards the best state of their ranks."""
+class LayeredFlow:
+    """The gradient flow of the heads of all layers; looped layers count once."""
 
     source: Contexts
-    rows: int  # layers with weights of their own
-    heads: tuple[Head, ...] = ()
+    layout: Layout
 
-    @property
-    def flat(self) -> Float[np.ndarray, " n"]:
-        return np.concatenate([np.zeros(0), *(np.r_[one.value, one.key, one.query] for one in self.heads)])
+    @no_type_check
+    def velocity(self, rows: Rows) -> Rows:
+        """The field of a single layer, in the force on each."""
+        return self.layout.velocity(rows, self.source.loss_and_forces(self.layout.matrix(rows))[1])
 
-    def parts(self, flat: Float[np.ndarray, " n"]) -> list[Float[np.ndarray, "m _"]]:
-        return np.split(flat.reshape(len(self.heads), 1 + 2 * self.source.dim), [1, 1 + self.source.dim], axis=1)
-
-    def matrices(self, flat: Float[np.ndarray, " n"]) -> Layers:
-        A = np.zeros((self.rows, self.source.dim, self.source.dim))
-        for one, v, k, q in zip(self.heads, *self.parts(flat), strict=True):
-            A[one.layer] += v * np.outer(k, q)
-        return A
-
-    @property
-    def factors(self) -> Factors:
-        """The matrix of every layer as two factors."""
-        columns = lambda arrays: np.stack([*arrays, np.zeros(self.source.dim)], axis=1)[:, :-1]
-        by_layer = [[one for one in self.heads if one.layer == row] for row in range(self.rows)]
-        return [(columns([o.value * o.key for o in own]), columns([o.query for o in own])) for own in by_layer]
-
-    def velocity(self, _: float, flat: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        forces, (v, k, q) = self.source.loss_and_forces(self.matrices(flat))[1], self.parts(flat)
-        G = forces[[one.layer for one in self.heads]]
-        push, pull = np.einsum("mab,mb->ma", G, q), np.einsum("mab,ma->mb", G, k)
-        return np.concatenate([np.sum(k * push, axis=1, keepdims=True), v * push, v * pull], axis=1).ravel()
-
-    def jacobian(self, _: float, flat: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+    @no_type_check
+    def linear(self, rows: Rows, forces: Layers) -> Linear:
         """The derivative of the velocity."""
-        rows, A = flat.reshape(len(self.heads), -1), self.matrices(flat)
-        layout, layers = Layout(1, self.source.dim, 0, 1.0), [one.layer for one in self.heads]
-        forces, taken = self.source.loss_and_forces(A)[1], self.source.stiffness(A)[layers][:, :, :, layers]
-        slopes = layout.slopes(rows)
-        found = -np.einsum("miab,mabncd,njcd->minj", slopes, taken, slopes, optimize=True)
-        for m, layer in enumerate(layers):
-            found[m, :, m] += layout.bends(rows[m : m + 1], forces[layer])[0]
-        return found.reshape(len(flat), len(flat))
+        layers, heads, size = rows.shape
+        bends = [self.layout.bends(own, force) for own, force in zip(rows, forces, strict=True)]
+        S = np.zeros((layers, heads * size, layers, self.layout.dim**2))
+        for layer in range(layers):
+            S[layer, :, layer] = self.layout.slopes(rows[layer]).reshape(heads * size, -1)
+        K = self.source.stiffness(self.layout.matrix(rows))
+        wide = layers * self.layout.dim**2
+        return Linear(np.concatenate(bends), S.reshape(-1, wide), K.reshape(wide, wide))
 
-    def after(self, times: Float[np.ndarray, " T"]) -> list[Float[np.ndarray, " n"]]:
-        """The weights at some times from now on."""
-        from scipy.integrate import solve_ivp
+    @no_type_check
+    def follow(self, rows: Rows) -> tuple[list[Moment], bool]:
+        """All moments from these heads on, and whether the last of them is the end."""
+        moments, now, h, pace = list[Moment](), 0.0, 0.0, Pace()
+        for count in range(MOST_STEPS):
+            A = self.layout.matrix(rows)
+            loss, forces = self.source.loss_and_forces(A)
+            velocity, linear = self.layout.velocity(rows, forces), self.linear(rows, forces)
+            moments.append(Moment(now, loss, -2 * float(np.sum(velocity**2)), rows, velocity, A))
+            if count % LOOK == 0 and self.over(moments[-1], forces, linear):
+                return moments, True
+            size = np.abs(rows).max(2).ravel()
+            rate = np.linalg.eigvalsh(linear.jacobian(size > GROWN * size.max()))[-1]
+            h = min(h if count else np.inf, LEAVES / max(rate, 1e-300))  # a longer implicit step would stay
+            resolvent = linear.resolvent()
+            while True:
+                after, error = rosenbrock_step(self.velocity, rows, velocity, resolvent, h)
+                taken, following = pace.judged(h, head_error(error, rows, after).max() / TOLERANCE)
+                if taken:
+                    break
+                h = float(following)
+                if not h > SHORTEST * now:
+                    return moments, False
+            rows, now, h = after, now + h, float(following)
+        return moments, False
 
-        course = solve_ivp(
-            self.velocity, (0, times[-1]), self.flat, "LSODA", t_eval=times, jac=self.jacobian, rtol=1e-4, atol=1e-6
-        )
-        return list(course.y.T)
+    def over(self, moment: Moment, forces: Layers, linear: Linear) -> bool:
+        """Whether heads rest and none that is free can save loss any more."""
+        time, loss, slope, rows, _, A = moment
+        negligible = max(NEGLIGIBLE * loss, NOTHING * self.source.loss(0 * A))
+        if loss < negligible or slope == 0:
+            return True
+        if -slope * time > AT_REST * loss or time == 0:
+            return False
+        K = linear.stiffness.reshape(2 * A.shape)
+        for layer, (G, held) in enumerate(zip(forces, self.held(A), strict=True)):
+            left, drive, right = np.linalg.svd(G)
+            pair = np.outer(left[:, 0], right[0])
+            saved = drive[0] ** 2 / np.einsum("ab,abcd,cd->", pair, K[layer, :, :, layer], pair)
+            if held < min(rows.shape[1], self.layout.dim) and saved > negligible:
+                return False
+        return True
 
-    def stretches(self, step: float) -> list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]]:
-        """The weights in the middle and at the end of the next stretches of time, each longer than the one before."""
-        if not self.heads:
-            return [(self.flat, self.flat)]
-        ends = np.cumsum(step * LONGER ** np.arange(AT_ONCE))
-        starts = np.r_[0, ends[:-1]]
-        both = np.c_[(starts + ends) / 2, ends].ravel()
-        weights = self.after(both)
-        return list(zip(weights[::2], weights[1::2], strict=True))
+    @cached_property
+    def unit(self) -> Float[np.ndarray, "D D"]:
+        """The strength at which a single layer would hold each direction, its mean between every two."""
+        once, zero = replace(self.source, loops=1), np.zeros((1, self.source.dim, self.source.dim))
+        drive, curvature = once.loss_and_forces(zero)[1][0], once.stiffness(zero)[0, :, :, 0]
+        strength = np.diag(drive) / np.einsum("aaaa->a", curvature)
+        return np.sqrt(np.outer(strength, strength))
 
-    def at(self, flat: Float[np.ndarray, " n"], *more: Head) -> "Learned":
-        """The same heads with other weights, and more heads."""
-        moved = (
-            Head(one.layer, one.head, float(v[0]), k, q)
-            for one, v, k, q in zip(self.heads, *self.parts(flat), strict=True)
-        )
-        return Learned(self.source, self.rows, (*moved, *more))
+    def held(self, A: Float[np.ndarray, "*times L D D"]) -> Int[np.ndarray, "*times L"]:
+        """How many directions every layer holds."""
+        return (np.linalg.svd(A / self.unit, compute_uv=False) > HELD).sum(-1)
+
+
+@dataclass(frozen=True)
+class Ladder(Forecast):
+    """The staircase of a network with several layers, whose heads count through the layers."""
+
+    matrices: Float[np.ndarray, "m L D D"] = field(default_factory=lambda: np.empty((0, 0, 0, 0)))  # behind each drop
+    finished: bool = True  # whether it was followed to its end
+
+    @property
+    def middles(self) -> Float[np.ndarray, " m"]:
+        """The loss half-way between each two levels."""
+        return (self.levels[:-1] + self.levels[1:]) / 2
+
+    def until(self, drops: int) -> "Ladder":
+        """The first drops alone."""
+        kept = {name: getattr(self, name)[:drops] for name in ("drop_times", "heads", "held", "directions", "matrices")}
+        return replace(self, levels=self.levels[: drops + 1], **kept)
+
+    @property
+    def rungs(self) -> list[tuple[int, int, int]]:
+        """Layer, head of this layer and direction of every drop."""
+        per_layer = self.value.shape[2] // max(self.matrices.shape[1], 1)
+        named = zip(self.heads.tolist(), self.directions.tolist(), strict=True)
+        return [(head // per_layer, head % per_layer, d) for head, d in named]
 
 
 def ladder(
@@ -390,78 +201,36 @@ def ladder(
     value: Float[np.ndarray, "L H"],
     key: Float[np.ndarray, "L H D"],
     query: Float[np.ndarray, "L H D"],
-    drops: int | None = None,
 ) -> Ladder:
-    r"""Predict the staircase from small initial weights of rank-one heads, in the paper's units [`ladder`].
-
-    The first head to blow up in the force of its plateau learns the direction that leads in it; it joins the learned
-    heads at the time $T^* - 1/gc$, when the direction is in effect switched off for all others. On a plateau the
-    learned heads drift; free heads grow in closed form through stretches of time in which the force changes little.
-    """
-    rows, heads = value.shape
-    free = [Head(l, h, float(value[l, h]), key[l, h], query[l, h]) for l in range(rows) for h in range(heads)]
-    learned, base = Learned(source, rows), source.loss(np.zeros((rows, source.dim, source.dim)))
-    now, rungs, close = 0.0, list[Rung](), False
-    while free and len(rungs) != drops:
-        event = next_event(learned, free, now, rungs[-1].growth if rungs else None)
-        if event is None:
-            break
-        rung, learned, others, until = event
-        if rungs:
-            A = learned.matrices(learned.flat)
-            rungs[-1] = replace(rungs[-1], level=source.loss(A), matrices=A)
-        winner = next(one for one in free if (one.layer, one.head) == (rung.layer, rung.head))
-        free.remove(winner)
-        close, now = close or others < CLOSE * (rung.origin - now), until
-        learned = learned.at(learned.flat, winner)
-        rungs.append(rung)
-    if rungs:
-        level, A, _ = best_state(source, learned.factors)
-        rungs[-1] = replace(rungs[-1], level=level, matrices=A)
-    return Ladder(base, tuple(rungs), close)
-
-
-def worthwhile(source: Contexts, A: Layers, layer: int, force: Force) -> bool:
-    """Whether the leading direction of a force still saves loss, with one more head in its layer."""
-    drive = float(force.drive[0])
-    saved = drive * source.strength(A, layer, force.left[:, 0], force.right[:, 0], drive)
-    return saved > max(NEGLIGIBLE * source.loss(A), NOTHING * float(source.token @ source.task))
-
-
-def next_event(
-    learned: Learned, free: list[Head], now: float, last: Growth | None
-) -> tuple[Rung, Learned, float, float] | None:
-    """The next drop, the learned heads by then, by how much the runner-up is later, and when the direction is gone."""
-    source, step = learned.source, np.inf if last is None else 2 / (last.drive * last.final_value)
-    ahead: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
-    for _ in range(STRETCHES):
-        if not ahead:
-            ahead = learned.stretches(step)
-        middle, end = ahead.pop(0)
-        A = learned.matrices(middle)
-        forces = [Force.of(G) for G in source.loss_and_forces(A)[1]]
-        if not any(worthwhile(source, A, layer, force) for layer, force in enumerate(forces)):
-            return None
-        paths = [one.path(forces[one.layer]) for one in free]
-        times = np.array([path.time for path in paths])
-        first = int(np.argmin(times))
-        winner, path, force = free[first], paths[first], forces[free[first].layer]
-        if times[first] > step:
-            for one, its_path in zip(free, paths, strict=True):
-                one.move(forces[one.layer], its_path, step)
-            learned, now, step = learned.at(end), now + step, LONGER * step
+    r"""Predict the staircase from initial weights of rank-one heads, in the paper's units [`ladder`]."""
+    flow = LayeredFlow(source, Layout(1, source.dim, 0, 1.0))
+    with np.errstate(all="ignore"):
+        moments, finished = flow.follow(np.concatenate([value[..., None], key, query], axis=2))
+    time, loss, slope, rows, velocity, A = (np.array(column) for column in zip(*moments, strict=True))
+    falls = np.diff(loss) / np.diff(time)  # what lies between two moments falls as well
+    slope = np.maximum(slope, 3 * np.maximum(np.append(falls, 0), np.append(0, falls)))
+    risen, layers = np.nonzero(np.diff(flow.held(A), axis=0, prepend=0) > 0)
+    levels, drops, rests = [source.loss(0 * A[0])], [], [0]
+    for start, end, layer in zip(risen, [*risen[1:], len(time) - 1], layers, strict=True):
+        rest = int(start + np.argmin(-slope[start : end + 1]))
+        if levels[-1] - loss[rest] <= max(NEGLIGIBLE * levels[-1], NOTHING * levels[0]):
             continue
-        if not np.isfinite(times[first]):
-            return None
-        slot = winner.leads(force, path.sign)
-        left, drive, right = force.left[:, slot], float(force.drive[slot]), force.right[:, slot]
-        strength = source.strength(A, winner.layer, left, right, drive)
-        growth, direction = Growth(drive, drive / strength), int(np.argmax(np.abs(left * right)))
-        wait = max(0.0, path.time + growth.switch_age)
-        for one, its_path in zip(free, paths, strict=True):
-            one.move(forces[one.layer], its_path, wait)
-        rung = Rung(winner.layer, winner.head, direction, now + path.time, growth, np.nan, A)
-        others = float(np.partition(times, 1)[1] - times[first]) if len(times) > 1 else np.inf
-        gone = learned.at(learned.after(np.array([wait]))[0]) if wait > 0 and learned.heads else learned
-        return rung, gone, others, now + wait
-    return None
+        when = crossing(time, loss, slope, (levels[-1] + loss[rest]) / 2)
+        if not when:  # it was learned before training began
+            levels[-1] = float(loss[rest])
+            continue
+        done = int(np.argmax(loss <= MOST * loss[rest] + (1 - MOST) * levels[-1]))  # before heads turn to others
+        before, grown = (flow.layout.matrices(rows[at, layer]) / flow.unit for at in (rests[-1], done))
+        head = int(np.argmax(np.linalg.norm(grown, axis=(1, 2)) - np.linalg.norm(before, axis=(1, 2))))
+        direction = int(np.argmax(np.abs(np.diag(grown[head]))))
+        along = rows[done][..., [0, 1 + direction, 1 + source.dim + direction]].prod(-1).clip(min=0)  # of every head
+        share = along[layer, head] / max(along.sum(), 1e-300)
+        drops.append((when, layer * rows.shape[2] + head, float(share), direction))
+        levels.append(float(loss[rest]))
+        rests.append(rest)
+    times, heads, held, directions = zip(*drops, strict=True) if drops else ((), (), (), ())
+    value = np.stack([part[..., 0].reshape(len(time), -1) for part in (rows, velocity)], axis=1)
+    return Ladder(
+        time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
+        np.array(held, dtype=float), np.array(directions, dtype=int), matrices=A[rests[1:]], finished=finished,
+    )  # fmt: skip

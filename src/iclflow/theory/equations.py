@@ -58,6 +58,14 @@ class Parts(NamedTuple):
     key_labels: Float[np.ndarray, "H R O"]  # b
     mixing: Float[np.ndarray, "H rest"]  # the rest of the label block V along `label_basis`: O O - 1 numbers
 
+    @classmethod
+    def plain(
+        cls, value: Float[np.ndarray, " H"], key: Float[np.ndarray, "H R D"], query: Float[np.ndarray, "H R D"]
+    ) -> "Parts":
+        """Heads without vector blocks."""
+        heads, rank, dim = key.shape
+        return cls(value, key, query, np.zeros((heads, 0, dim)), np.zeros((heads, rank, 0)), np.zeros((heads, 0)))
+
 
 @dataclass(frozen=True)
 class Layout:

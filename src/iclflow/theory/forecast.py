@@ -7,6 +7,7 @@ the middle between two levels. They are therefore positive and in order, or ther
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +20,7 @@ from iclflow.theory.race import Accuracy, Momentum, Race, Rest, run
 from iclflow.theory.separate import SampleLandscape, rank_optimum
 from iclflow.theory.single_mode import MIDPOINT
 
-__all__ = ["Forecast", "forecast", "iterated"]
+__all__ = ["Forecast", "forecast", "stepped"]
 
 HALFWAY = 0.01  # of the loss at zero: a resting place farther from every level holds a direction in part
 PARTS, ROUNDS = 64, 5  # into which the step of a crossing is divided, and how often
@@ -36,7 +37,7 @@ class Forecast:
     time: Times
     curve: Times
     slope: Times  # dL/dt at each time
-    value: Float[np.ndarray, "T H"]
+    value: Float[np.ndarray, "T 2 H"]  # and its slope
     levels: Float[np.ndarray, " levels"]
     drop_times: Float[np.ndarray, " m"]
     heads: Int[np.ndarray, " m"]  # which head holds most of the direction afterwards
@@ -45,6 +46,7 @@ class Forecast:
     leading_order: bool = False  # vector blocks are there, but only their two channels were followed
     halfway: bool = False  # heads rest on the way in a state that holds a direction in part
     turning: bool = False  # grown heads turn slowly while others wait, which was not followed
+    together: bool = False  # heads at rest stayed in the race of the others
 
     def loss(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The loss at any times, interpolated with its slope [`forecast`]."""
@@ -52,7 +54,8 @@ class Forecast:
 
     def values(self, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n H"]:
         """The value weight of every head at any times."""
-        return np.stack([np.interp(time, self.time, column) for column in self.value.T], axis=1)
+        at, heads = np.asarray(time, dtype=float), range(self.value.shape[2])
+        return np.stack([hermite(at, self.time, *self.value[:, :, h].T) for h in heads], axis=1)
 
 
 def forecast(
@@ -61,94 +64,124 @@ def forecast(
     accuracies: Sequence[Accuracy],
     decay: float = 0.0,
     step: float = 0.0,
+    delay: float = 0.0,
 ) -> list[Forecast | None]:
-    """Predict the flow, or descent, from initial weights in the paper's units, all races side by side [`forecast`]."""
+    """Predict the flow, or descent, from initial weights in the paper's units, all races side by side [`forecast`].
+
+    `step` is that of descent in t/tau, 0 for the flow; `delay` says when heads begin to move."""
     L = landscape(source) if isinstance(source, Task) else source
-    names = directions(source) if isinstance(source, Task) else None
-    names = names if names is not None and named(names) else None
+    names = names_of(source)
     layout = Layout.of(starts[0], L.outputs)
     flow = Flow(L, layout, all_blocks(source, layout), decay, step)
     races = [Race(flow, layout.join(start), accuracy) for start, accuracy in zip(starts, accuracies, strict=True)]
     with np.errstate(all="ignore"):
         lost = run(races)
-    return [None if any(race is one for one in lost) else summarize(race, names) for race in races]
+    return [None if any(race is one for one in lost) else summarize(race, names, delay) for race in races]
 
 
-def iterated(source: Task | Landscape | SampleLandscape, start: Parts, pace: Momentum, count: int) -> Forecast | None:
-    """Predict steps by taking them, on the same equations [`momentum-lag`]."""
+def stepped(
+    source: Task | Landscape | SampleLandscape, start: Parts, accuracy: Accuracy, pace: Momentum
+) -> Forecast | None:
+    """Predict steps by taking them where heads move fast, on the same equations [`momentum-lag`].
+
+    `None` where they diverge.
+    """
     L = landscape(source) if isinstance(source, Task) else source
-    names = directions(source) if isinstance(source, Task) else None
     layout = Layout.of(start, L.outputs)
-    flow = Flow(L, layout, all_blocks(source, layout), pace.shrink / pace.time)
-    race = Race(flow, layout.join(start))
+    flow = Flow(L, layout, all_blocks(source, layout), pace.shrink / pace.time, pace.lag)
+    race = Race(flow, layout.join(start), accuracy)
     with np.errstate(all="ignore"):
-        if not race.iterate(pace, count):
-            return None
-    return summarize(race, names if names is not None and named(names) else None)
+        return summarize(race, names_of(source)) if race.followed(pace) else None
 
 
 def all_blocks(source: Task | Landscape | SampleLandscape, layout: Layout) -> AllBlocks | None:
     """The loss of all blocks, where vector blocks need it and it is known."""
+    if not 0 < layout.feature_count <= MOST_FEATURES:
+        return None
+    if isinstance(source, SampleLandscape):
+        return None if source.features is None else AllBlocks.of_sample(layout, source)
     if not isinstance(source, Task) or source.tasks is not None:
         return None
-    return AllBlocks(layout, feature_moments(source)) if 0 < layout.feature_count <= MOST_FEATURES else None
+    return AllBlocks.of(layout, feature_moments(source))
 
 
-def named(d: Directions) -> bool:
-    """Whether all directions save different losses, so that each can be told from the others."""
+def names_of(source: Task | Landscape | SampleLandscape) -> Directions | None:
+    """The directions that are learned, where they do not mix and each saves a loss of its own."""
+    if not isinstance(source, Task) or not (d := directions(source)).commuting:
+        return None
     saved = np.sort(d.saved)
-    return bool((np.diff(saved) > 1e-6 * saved[-1]).all())
+    return d if (np.diff(saved) > 1e-6 * saved[-1]).all() else None
 
 
-def summarize(race: Race, d: Directions | None) -> Forecast:
+def summarize(race: Race, d: Directions | None, delay: float = 0.0) -> Forecast:
     """Curves and drops of a course that has come to its end."""
     time, loss, slope, value, _ = (np.array(column) for column in zip(*race.records, strict=True))
+    time[1:] += delay
     levels, drops, halfway = [float(race.landscape.base)], [], False
     for before, after in zip(race.rests, race.rests[1:], strict=False):
-        for level, direction, key, query in steps(race, d, before, after):
+        for level, direction, key, query, held_at in steps(race, d, before, after):
             middle = (levels[-1] + level) / 2
             when = crossing(time[before.record :], loss[before.record :], slope[before.record :], middle)
             if level >= levels[-1]:  # what was held in part has moved on
                 continue
             held = np.einsum("d,hde,e->h", key, race.layout.matrices(after.rows), query)
+            if held_at is not None:  # it is the head that has grown by then
+                held = np.abs(value[held_at, 0]) - np.abs(value[before.record, 0])
             head = int(np.argmax(held))
             if when is None or when <= 0:  # it was learned before training began
                 levels[-1] = level
                 continue
             levels.append(level)
             drops.append((when, head, float(np.clip(held[head] / held.sum(), 0, 1)), direction))
-        halfway |= bool(abs(loss[after.record] - levels[-1]) > HALFWAY * levels[0])
+        drifting = race.flow.blocks is not None and race.flow.blocks.push is not None  # which lowers the loss further
+        halfway |= not drifting and bool(abs(loss[after.record] - levels[-1]) > HALFWAY * levels[0])
     times, heads, shares, directions = zip(*drops, strict=True) if drops else ((), (), (), ())
     return Forecast(
         time, loss, slope, value, np.array(levels), np.array(times, dtype=float), np.array(heads, dtype=int),
         np.array(shares, dtype=float), np.array(directions, dtype=int),
         leading_order=race.layout.channels > 0 and race.flow.blocks is None, halfway=halfway, turning=race.turning,
+        together=race.together,
     )  # fmt: skip
 
 
-Step = tuple[float, int, Float[np.ndarray, " D"], Float[np.ndarray, " D"]]
+class Step(NamedTuple):
+    """A drop between two moments of rest: the level behind it, and the dual vectors of what is learned."""
+
+    level: float
+    direction: int
+    key: Float[np.ndarray, " D"]
+    query: Float[np.ndarray, " D"]
+    held_at: int | None = None  # the record at which a direction is held that is left again before the heads rest
 
 
 def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[Step]:
-    """Level, direction, and its dual key and query vector of every drop between two moments of rest."""
+    """The drops between two moments of rest, in the order in which directions come to be held.
+
+    A head can turn from one direction to another: the first one is held for a while, and then no more.
+    """
     first, last = (race.layout.matrix(rest.rows) for rest in (before, after))
     if d is None:
         return [counted(race, m, last) for m in range(race.learned(first), race.learned(last))]
     left, right = np.linalg.inv(d.left), np.linalg.inv(d.right)
     gains = lambda A: np.einsum("di,...ij,dj->...d", left, A, right) / d.full_gain
-    held, holds = gains(first) > race.held_from, gains(last) > race.held_from
-    strength = d.strength if race.flow.decay == 0 else gains(last) * d.strength  # decay leaves less than the whole
+    records = race.records[before.record : after.record + 1]
+    course = np.concatenate([gains(np.array([record[4] for record in records])), gains(last)[None]])
+    calm = np.array([abs(record[2]) for record in records] + [0.0])  # the slope of the loss
+    held, most = gains(first) > race.held_from, course.max(axis=0)
+    kept = np.where(course[-1] > race.held_from, course[-1], most)  # decay leaves less than the whole
+    strength = d.strength if race.flow.decay == 0 else kept * d.strength
     saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
-    level = lambda held: float(d.base - saved[held].sum())
-    new = np.flatnonzero(holds & ~held)
-    if (held & ~holds).any():  # a head has turned from one direction to another
-        lead = int(new[np.argmax(d.saved[new])]) if len(new) else int(np.argmax(gains(last)))
-        return [(level(holds), lead, left[lead], right[lead])]
-    grown = gains(np.array([record[4] for record in race.records[before.record : after.record + 1]]))
+    comes = np.argmax(course > MIDPOINT, axis=0)
+    order = sorted(np.flatnonzero(~held & (most > race.held_from)), key=lambda j: int(comes[j]))
     done = []
-    for j in sorted(new, key=lambda j: int(np.argmax(grown[:, j] > MIDPOINT))):
-        held[j] = True
-        done.append((level(held), int(j), left[j], right[j]))
+    for j, following in zip(order, [*order[1:], None], strict=False):
+        held[j], begin = True, int(comes[j])
+        end = len(course) if following is None else int(comes[following])
+        rest = begin + int(np.argmin(calm[begin:end])) if end > begin else begin
+        left_again = (course[rest] < race.held_from) & (course[: rest + 1] > race.held_from).any(axis=0)
+        held &= ~left_again
+        place = None if course[-1, j] > race.held_from else before.record + rest
+        done.append(Step(float(d.base - saved[held].sum()), int(j), left[j], right[j], place))
     return done
 
 
@@ -161,7 +194,7 @@ def counted(race: Race, m: int, A: Matrix) -> Step:
     else:  # the leading part of what is held
         kept = (u[:, : m + 1] * s[: m + 1]) @ wt[: m + 1]
         best = np.linalg.solve(roots[0], kept) @ np.linalg.inv(roots[1]) / np.sqrt(L.outputs)
-    return float(L.loss(best)), m, roots[0] @ u[:, m], roots[1] @ wt[m]
+    return Step(float(L.loss(best)), m, roots[0] @ u[:, m], roots[1] @ wt[m])
 
 
 def hermite(at: Float[np.ndarray, " n"], time: Times, value: Times, slope: Times) -> Float[np.ndarray, " n"]:

@@ -17,7 +17,7 @@ $w_0$. The two test laws are $p = 1$ (`in_context`) and $p = 0$ (`in_weight`), w
 $N(0,1)$ and carry no information. There is one output.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -26,10 +26,10 @@ from jaxtyping import Float
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, in_weight_task
 from iclflow.errors import BadInput
-from iclflow.theory.collinear import checked_alpha
-from iclflow.theory.landscape import length_factors, lengths
-from iclflow.theory.merged import checked_time
-from iclflow.theory.white import is_white
+from iclflow.theory.collinear import Modes
+from iclflow.theory.landscape import block_force, length_mean
+from iclflow.theory.laws.white import is_white
+from iclflow.theory.solve import solve
 
 __all__ = [
     "Course",
@@ -40,7 +40,6 @@ __all__ = [
     "course",
     "cross_tensor",
     "escape",
-    "expected_alpha",
     "form",
     "global_minimum",
     "growing_part",
@@ -48,11 +47,8 @@ __all__ = [
     "in_context_loss_of_in_weight_solution",
     "in_weight_loss_of_in_context_solution",
     "in_weight_plateau",
-    "infinite_context_loss",
     "late_drop_time",
     "resting_point",
-    "white_invariant_matrix",
-    "white_perpendicular_rate",
 ]
 
 # Six features are invariant under rotations about w_0. 0 is the direction of w_0, j the others, summed, y the label:
@@ -61,45 +57,29 @@ INVARIANTS = 6
 LAWS = ("train", "in_context", "in_weight")
 
 
-class Scales(NamedTuple):
-    """Averages over context lengths of nu n, nu, nu^2 n^2, nu^2 n and nu^2."""
-
-    j_n: float
-    j_0: float
-    k_nn: float
-    k_n: float
-    k_0: float
-
-
-def scales(task: Task) -> Scales:
-    _, rho = lengths(task)
-    first, second, third = length_factors(task)
-    return Scales(first, float(np.mean(1 / rho)), second, third, float(np.mean(1 / rho**2)))
-
-
 def cross_tensor(task: Task) -> Float[np.ndarray, "E E D"]:
-    r"""$b_{abc}$ for any covariance [`iwl-cross`]. With $\Lambda_0 = \Lambda w_0$ and $\nu = 1/N$:
+    r"""$b_{abc}$ for any covariance [`iwl-cross`]: $p\,b(\text{own tasks}) + (1-p)\,b(w_0)$, `block_force`.
 
-    $$b_{ybc} = p(\Lambda\Omega\Lambda)_{bc} + (1-p)\Lambda_{0,b}\Lambda_{0,c},\qquad
-      b_{yyc} = (1-p)(w_0'\Lambda w_0 + \sigma^2)\Lambda_{0,c},$$
-    $$b_{abc} = (1-p)\big[(1 + \tfrac1N)\Lambda_{ab}\Lambda_{0,c}
-      + \tfrac1N(\Lambda_{ac}\Lambda_{0,b} + \Lambda_{bc}\Lambda_{0,a})\big] .$$
-
-    At $p = 0$ context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = (1 +
-    \sigma^2)\Lambda_{0,c}$.
+    Own tasks are as likely as their negatives and leave $b_{ybc} = \kappa_1(\Lambda\Omega\Lambda)_{bc}$. At $p = 0$
+    context labels are noise of variance 1: $b_{ybc} = 0$ and $b_{yyc} = \kappa_1(1 + \sigma^2)(\Lambda w_0)_c$.
     """
-    token, omega = covariances(task)[:2]
-    k, p, w = scales(task), task.icl_fraction, shared_vector(task)
-    pull, D = token @ w, task.dim
-    b = np.zeros((D + 1, D + 1, D))
-    query = np.einsum("ab,c->abc", token, pull)
-    query = query + np.einsum("ac,b->abc", token, pull) + np.einsum("bc,a->abc", token, pull)
-    b[:D, :D] = (1 - p) * (k.j_n * np.einsum("ab,c->abc", token, pull) + k.j_0 * query)
-    if p > 0:
-        b[D, :D] = b[:D, D] = k.j_n * (p * token @ omega @ token + (1 - p) * np.outer(pull, pull))
-        b[D, D] = (1 - p) * k.j_n * (w @ pull + task.label_noise) * pull
-    else:
-        b[D, D] = k.j_n * (1 + task.label_noise) * pull
+    return mixed_cross(task, *covariances(task)[:2], shared_vector(task), task.icl_fraction)
+
+
+def mixed_cross(
+    task: Task,
+    token: Float[np.ndarray, "D D"],
+    omega: Float[np.ndarray, "D D"],
+    w: Float[np.ndarray, " D"],
+    p: float,
+) -> Float[np.ndarray, "E E D"]:
+    """The same for the shared task w and a fraction p of own tasks."""
+    D, k1, b = len(token), length_mean(task, 1, 1), (1 - p) * block_force(task, token, w[None])
+    own = k1 * p * token @ omega @ token
+    b[D, :D], b[:D, D] = b[D, :D] + own, b[:D, D] + own
+    if p == 0:
+        b[D, :D] = b[:D, D] = 0.0
+        b[D, D] = k1 * (1 + task.label_noise) * token @ w
     return b
 
 
@@ -116,36 +96,6 @@ def escape(task: Task) -> Escape:
     b = cross_tensor(task)
     left, rates, right = np.linalg.svd(b.reshape(len(b), -1), full_matrices=False)
     return Escape(rates, left.T, right.reshape(b.shape))
-
-
-def white_invariant_matrix(task: Task) -> Float[np.ndarray, "2 3"]:
-    r"""The cross tensor of white tokens, where it is invariant under rotations about $w_0$ [`iwl-white`].
-
-    Rows are $(\hat w, y)$, columns $(I_\perp/\sqrt{D-1}, \hat w\hat w', \mathbf u = \hat w)$. For $\Lambda =
-    cI$, $\Omega = I$, $0 < p \le 1$:
-
-    $$c^2\begin{pmatrix} (1-p)\sqrt{D(D-1)}/N & (1-p)\sqrt D(1+3/N) & p+(1-p)D \\
-      p\sqrt{D-1} & p+(1-p)D & (1-p)D^{3/2}\end{pmatrix}$$
-    """
-    c, omega = white_values(task)
-    k, p, D = scales(task), task.icl_fraction, task.dim
-    shared, own = (1 - p) * c**2 * np.sqrt(D), p * omega * c**2 * k.j_n
-    both = own + (1 - p) * c**2 * D * k.j_n if p > 0 else 0.0
-    power = c * D + task.label_noise if p > 0 else 1 + task.label_noise
-    label = (1 - p) * power * c * np.sqrt(D) * k.j_n
-    root = np.sqrt(D - 1)
-    return np.array([[root * shared * k.j_0, shared * (k.j_n + 3 * k.j_0), both], [root * own, both, label]])
-
-
-def white_perpendicular_rate(task: Task) -> float:
-    r"""The other singular value of that tensor, which occurs $D-1$ times and is never the largest [`iwl-white`].
-
-    $$c^2\sqrt{(1-p)^2D\big[(1+\tfrac1N)^2+\tfrac1{N^2}\big] + p^2}$$
-    """
-    c, omega = white_values(task)
-    k, p = scales(task), task.icl_fraction
-    shared, own = (1 - p) * np.sqrt(task.dim), p * omega * k.j_n
-    return float(c**2 * np.sqrt(shared**2 * ((k.j_n + k.j_0) ** 2 + k.j_0**2) + own**2))
 
 
 class Form(NamedTuple):
@@ -169,22 +119,18 @@ def form(task: Task, law: str = "train") -> Form:
     """
     if law not in LAWS:
         raise BadInput(f"law: {law!r} must be one of {', '.join(LAWS)}")
-    fractions = {"train": task.icl_fraction, "in_context": 1.0, "in_weight": 0.0}
     c, omega = white_values(task)
-    p, D = fractions[law], task.dim
-    shared = np.zeros(D)
-    shared[0] = np.sqrt(D)
+    p, D = {"train": task.icl_fraction, "in_context": 1.0, "in_weight": 0.0}[law], task.dim
+    shared = np.sqrt(D) * np.eye(D)[0]
+    parts = [(1 - p, context_covariance(task, c, shared))]
     if p == 0:
-        sigma = np.diag([c] * D + [1 + task.label_noise])
-        parts = [(1.0, conditional(task, c, sigma, shared))]
-    else:
-        parts = [(1 - p, conditional(task, c, context_covariance(task, c, shared), shared))]
-        for weight, w in task_nodes(D, omega):
-            parts.append((p * weight, conditional(task, c, context_covariance(task, c, w), w)))
-    C = np.sum([weight * part[0] for weight, part in parts], axis=0)
-    b = np.sum([weight * part[1] for weight, part in parts], axis=0)
-    power = sum(weight * part[2] for weight, part in parts)
-    return Form(C, b, power + task.label_noise * task.query_noise)
+        parts = [(1.0, np.diag([c] * D + [1 + task.label_noise]))]
+    if p > 0:
+        parts += [(p * weight, context_covariance(task, c, w)) for weight, w in task_nodes(D, omega)]
+    C = np.sum([weight * conditional(task, c, sigma) for weight, sigma in parts], axis=0)
+    cross = mixed_cross(task, c * np.eye(D), omega * np.eye(D), shared, p)
+    power = c * D * (p * omega + 1 - p) + task.label_noise * task.query_noise
+    return Form(C, np.einsum("kabc,abc->k", invariant_tensors(D), cross), power)
 
 
 def task_nodes(D: int, omega: float) -> list[tuple[float, Float[np.ndarray, " D"]]]:
@@ -216,15 +162,13 @@ def invariant_tensors(D: int) -> Float[np.ndarray, "6 E E D"]:
     return (T + T.transpose(0, 2, 1, 3)) / 2
 
 
-def conditional(
-    task: Task, c: float, sigma: Float[np.ndarray, "E E"], w: Float[np.ndarray, " D"]
-) -> tuple[Float[np.ndarray, "6 6"], Float[np.ndarray, " 6"], float]:
-    r"""Moments of the six features for context covariance $\Sigma$ and target $w'x_q$.
+def conditional(task: Task, c: float, sigma: Float[np.ndarray, "E E"]) -> Float[np.ndarray, "6 6"]:
+    r"""Second moments of the six features for the context covariance $\Sigma$.
 
     $S$ is a Wishart matrix plus $x_q x_q'$: a feature is $n\,\ell'x_q$ from the mean of the one, its
     fluctuation, and a cubic form of the query from the other.
     """
-    D, k = task.dim, scales(task)
+    D, (k_nn, k_n, k_0) = task.dim, (length_mean(task, power, 2) for power in (2, 1, 0))
     T = invariant_tensors(D)
     cubic = T[:, :D, :D]
     cubic = (cubic + cubic.transpose(0, 2, 3, 1) + cubic.transpose(0, 3, 1, 2)) / 3
@@ -232,39 +176,14 @@ def conditional(
     hook = 3 * c * np.einsum("kabb->ka", cubic)  # E[x q(x)] = Lambda hook
     around = np.einsum("kabc,bd,ldec,ea->kl", T, sigma, T, sigma, optimize=True)
     cross = linear @ hook.T
-    C = c * (k.k_nn * linear @ linear.T + 2 * k.k_n * around + k.k_n * (cross + cross.T) + k.k_0 * hook @ hook.T)
-    C += 6 * c**3 * k.k_0 * np.einsum("kabc,labc->kl", cubic, cubic)
-    return C, c * (k.j_n * linear + k.j_0 * hook) @ w, float(c * w @ w)
+    C = c * (k_nn * linear @ linear.T + 2 * k_n * around + k_n * (cross + cross.T) + k_0 * hook @ hook.T)
+    return C + 6 * c**3 * k_0 * np.einsum("kabc,labc->kl", cubic, cubic)
 
 
 def coefficients(scalars: Float[np.ndarray, "*T 5"]) -> Float[np.ndarray, "*T 6"]:
     r"""The coefficients of $\Theta$ for $(s, v, f, h, r)$: $sh,\ vh+sr,\ vr,\ sf,\ vf,\ 0$ [`iwl-five`]."""
     s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
     return np.stack([s * h, v * h + s * r, v * r, s * f, v * f, 0 * s], axis=-1)
-
-
-def pull_matrix(residual: Float[np.ndarray, " 6"], D: int) -> Float[np.ndarray, "2 3"]:
-    """A gradient of the six coefficients as the matrix that acts between value row and key-query block."""
-    g00, g0y, gyy, g0j, gyj = residual[:5]
-    root = np.sqrt(D - 1)
-    return np.array([[g0j / root, g00, g0y], [gyj / root, g0y, gyy]])
-
-
-def infinite_context_loss(
-    dim: int, variance: float, icl_fraction: float, scalars: Float[np.ndarray, "*T 5"]
-) -> Float[np.ndarray, "*T"] | float:
-    r"""The training loss for $N\to\infty$, $\Lambda = cI$, $\Omega = I$, $0 < p \le 1$ [`iwl-infinite`].
-
-    $$L = c\big\{p\big[(D-1)(1-cvf)^2 + (1-c(vh+sr))^2 + c^2(v^2r^2D(D+2) + 2vrshD + s^2h^2)\big]
-      + (1-p)\big(\sqrt D - c[(vh+sr)\sqrt D + vrD + sh]\big)^2\big\}$$
-    """
-    s, v, f, h, r = np.moveaxis(np.asarray(scalars, dtype=float), -1, 0)
-    c, p, D = variance, icl_fraction, dim
-    mixed = v * h + s * r
-    own = (D - 1) * (1 - c * v * f) ** 2 + (1 - c * mixed) ** 2
-    own = own + c**2 * ((v * r) ** 2 * D * (D + 2) + 2 * v * r * s * h * D + (s * h) ** 2)
-    shared = (np.sqrt(D) - c * (mixed * np.sqrt(D) + v * r * D + s * h)) ** 2
-    return c * (p * own + (1 - p) * shared)
 
 
 def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[np.ndarray, "H E D"]) -> float:
@@ -277,13 +196,6 @@ def growing_part(task: Task, value: Float[np.ndarray, "H E"], key_query: Float[n
     return float(along @ along) / 4
 
 
-def expected_alpha(task: Task, heads: int, scale: float) -> float:
-    r"""$E\alpha$ for $v$ and $U$ with standard deviation `scale` and vector blocks zero [`iwl-alpha`]."""
-    lead = escape(task)
-    reached = lead.value[0, -1] ** 2 + np.sum(lead.key_query[0, :-1] ** 2)
-    return float(heads * scale**2 * reached / 4)
-
-
 class Course(NamedTuple):
     """Losses on the three laws along training, and the five numbers s, v, f, h, r."""
 
@@ -294,60 +206,39 @@ class Course(NamedTuple):
     scalars: Float[np.ndarray, "T 5"]
 
 
-def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
-    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
-    time = checked_time(time)
-    path = integrate(task, form(task), alpha, max(float(time[-1]), 1e-9), t_eval=time)
-    scalars = unpacked(path.y.T, task.dim)
-    theta = coefficients(scalars)
-    train, own, shared = (np.asarray(form(task, law).loss(theta)) for law in LAWS)
-    return Course(time, train, own, shared, scalars)
+def modes(task: Task) -> Modes:
+    r"""The training loss of products of the value row $(s, v)$ and the block $(\sqrt{D-1}f, h, r)$.
+
+    The drive is the part of the cross tensor that is invariant under rotations about $w_0$ [`iwl-white`].
+    """
+    training = form(task)
+    pairs = five_numbers(np.repeat(np.eye(2), 3, axis=0), np.tile(np.eye(3), (2, 1)), task.dim)
+    reads = coefficients(pairs)  # one row for every entry of the product
+    return Modes(training.power, 1, (reads @ training.b).reshape(2, 3), reads @ training.C @ reads.T)
 
 
-def integrate(task: Task, training: Form, alpha: float, end: float, **options: Any) -> "scipy.optimize.OptimizeResult":
-    """The flow as ln of the common norm and two unit vectors, which are constant on the first plateau."""
-    D = task.dim
-    left, _, right = np.linalg.svd(pull_matrix(training.b, D))
-
-    def field(_, state):
-        n, k = state[1:3], state[3:]
-        # A trial step may overshoot far beyond any strength; the cap keeps it finite until it is rejected.
-        theta = np.exp(min(2 * state[0], 100.0)) * coefficients(from_units(n, k, D))
-        M = pull_matrix(training.b - training.C @ theta, D)
-        on_value, on_block = M @ k, n @ M
-        growth = n @ on_value
-        return np.concatenate([[growth], on_value - n * growth, on_block - k * growth])
-
-    start = np.concatenate([[np.log(checked_alpha(alpha)) / 2], left[:, 0], right[0]])
-    path = scipy.integrate.solve_ivp(field, (0.0, end), start, method="LSODA", rtol=1e-9, atol=1e-11, **options)
-    if path.status < 0:
-        raise BadInput(f"alpha: {alpha} gives a flow that cannot be integrated ({path.message})")
-    return path
-
-
-def from_units(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
+def five_numbers(n: Float[np.ndarray, "*T 2"], k: Float[np.ndarray, "*T 3"], D: int) -> Float[np.ndarray, "*T 5"]:
     """(s, v, f, h, r) from the value row and the key-query block in orthonormal coordinates."""
     return np.concatenate([n, k[..., :1] / np.sqrt(D - 1), k[..., 1:]], axis=-1)
 
 
-def unpacked(states: Float[np.ndarray, "T 6"], D: int) -> Float[np.ndarray, "T 5"]:
-    return np.exp(states[:, :1]) * from_units(states[:, 1:3], states[:, 3:], D)
+def unpacked(states: Float[np.ndarray, "*T 6"], D: int) -> Float[np.ndarray, "*T 5"]:
+    """(s, v, f, h, r) of states of `modes`."""
+    return np.exp(states[..., :1]) * five_numbers(states[..., 1:3], states[..., 3:], D)
+
+
+def course(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Course:
+    """Training and test losses over time from a small start with growing part `alpha` [`iwl-five`]."""
+    m = modes(task)
+    path = solve(m, m.start(alpha), max(float(time.max()), 1e-9))
+    scalars = unpacked(path.at(time), task.dim)
+    train, own, shared = (np.asarray(form(task, law).loss(coefficients(scalars))) for law in LAWS)
+    return Course(time, train, own, shared, scalars)
 
 
 def half_time(task: Task, alpha: float) -> float:
     """The time at which half of the first drop, down to the resting point, is done [`iwl-five`]."""
-    training, D = form(task), task.dim
-    middle = (training.power + resting_point(task).train) / 2
-
-    def above(_, state):
-        return training.loss(coefficients(unpacked(state[None], D))[0]) - middle
-
-    above.terminal = True  # type: ignore[attr-defined]
-    horizon = 1e4 * (abs(np.log(alpha)) + 1) / escape(task).rates[0] if alpha > 0 else 1.0
-    path = integrate(task, training, alpha, horizon, events=above)
-    if not len(path.t_events[0]) or path.t_events[0][0] == 0:
-        raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
-    return float(path.t_events[0][0])
+    return modes(task).half_time(alpha, resting_point(task).train)
 
 
 class RestingPoint(NamedTuple):
@@ -362,31 +253,20 @@ class RestingPoint(NamedTuple):
 
 
 def resting_point(task: Task) -> RestingPoint:
-    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`]."""
-    training, D = form(task), task.dim
-    late = integrate(task, training, 1e-8, 1e5 / escape(task).rates[0]).y[:, -1]
+    """The rank-one critical point that training reaches first, and how it is left [`iwl-rest`].
 
-    def balance(x):
-        n, k = x[:2], x[2:]
-        M = pull_matrix(training.b - training.C @ coefficients(from_units(n, k, D)), D)
-        return np.concatenate([M @ k, n @ M, [n @ n - k @ k]])
-
-    solution = scipy.optimize.least_squares(balance, np.exp(late[0]) * late[1:], xtol=1e-15, ftol=1e-15, gtol=1e-15).x
-    scalars = from_units(solution[:2], solution[2:], D)
+    It is left by the weights that grow fastest there, which are among those of `modes` or orthogonal to w_0.
+    """
+    m, training = modes(task), form(task)
+    state = solve(m, m.start(1e-8), 1e5 / escape(task).rates[0]).states[-1]
+    scalars = unpacked(state, task.dim)
     theta = coefficients(scalars)
     train, own, shared = (float(form(task, law).loss(theta)) for law in LAWS)
-    late_rate, pre_rate = late_rates(training, theta, D)
+    left, rates, right = np.linalg.svd(m.drive - m.curve(m.split(state)[2]))
+    late, early = float(rates[0]), float(abs(left[:, 0] @ m.drive @ right[0]))
+    across = [float(np.linalg.norm(g[3:])) / (task.dim - 1) for g in (training.b - training.C @ theta, training.b)]
+    late_rate, pre_rate = (late, early) if late > across[0] else across
     return RestingPoint(scalars, train, own, shared, late_rate, pre_rate)
-
-
-def late_rates(training: Form, theta: Float[np.ndarray, " 6"], D: int) -> tuple[float, float]:
-    """Growth rates, after and before the first drop, of the weights that grow fastest after it."""
-    residual = training.b - training.C @ theta
-    perpendicular = [np.linalg.norm(g[3:]) / (D - 1) for g in (residual, training.b)]
-    left, rates, right = np.linalg.svd(pull_matrix(residual, D))
-    if perpendicular[0] >= rates[0]:
-        return float(perpendicular[0]), float(perpendicular[1])
-    return float(rates[0]), float(abs(left[:, 0] @ pull_matrix(training.b, D) @ right[0]))
 
 
 def late_drop_time(task: Task, alpha: float) -> float:
@@ -394,16 +274,6 @@ def late_drop_time(task: Task, alpha: float) -> float:
 
     $w = \sqrt\alpha$, $t_1$ the first drop, and $\sigma_{pre}, \sigma_{res}$ the growth rates before and
     after it of the weights that grow next. Accurate to 10 per cent; infinite if the resting point is the minimum.
-
-    Args:
-        task: The task.
-        alpha: Growing part of the initial weights.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `alpha` is not positive or too large, or the task is not white or has several outputs.
     """
     rest, first = resting_point(task), half_time(task, alpha)
     if rest.late_rate < 1e-9 * escape(task).rates[0]:

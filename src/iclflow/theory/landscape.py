@@ -28,10 +28,12 @@ __all__ = [
     "Directions",
     "Landscape",
     "Remaining",
+    "block_force",
     "component_count",
     "directions",
     "landscape",
     "length_factors",
+    "length_mean",
     "minimum",
     "plateau_losses",
     "spans",
@@ -151,14 +153,38 @@ def length_factors(task: Task) -> tuple[float, float, float]:
     $n$ is the context length, $N$ or uniform on $1..N$ with the prefix loss, and $\rho$ the normaliser in the paper's
     units: $n$ (`context`), $n+1$ (`tokens`), $N$ (`none`, after weights are rescaled).
     """
+    return length_mean(task, 1, 1), length_mean(task, 2, 2), length_mean(task, 1, 2)
+
+
+def length_mean(task: Task, power: int, divided: int) -> float:
+    r"""$E[n^a/\rho^b]$ over context lengths $n$."""
     n, rho = (x.astype(float) for x in lengths(task))  # the square of a long context is no integer of 64 bits
-    return float(np.mean(n / rho)), float(np.mean(n**2 / rho**2)), float(np.mean(n / rho**2))
+    return float(np.mean(n**power / rho**divided))
 
 
 def lengths(task: Task) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     r"""Every context length $n$ that counts in the loss, and its normaliser $\rho$."""
     n = np.arange(1, task.context + 1) if task.prefix_loss else np.array([task.context])
     return n, {"tokens": n + 1, "none": np.full(n.shape, task.context)}.get(task.normalize or "context", n)
+
+
+def block_force(task: Task, token: Float[np.ndarray, "D D"], w: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "E E D"]:
+    r"""$b_{abc} = E[y_q\,S_{ab}\,x_c]/\rho$, a mean over given tasks: the force on all blocks at zero [`odd-drive`].
+
+    $$b_{abc} = (\kappa_1+\kappa_0)\Lambda_{ab}(\Lambda\bar w)_c
+        + \kappa_0\big[\Lambda_{ac}(\Lambda\bar w)_b + \Lambda_{bc}(\Lambda\bar w)_a\big],$$
+    $$b_{ybc} = \kappa_1(\Lambda S_K\Lambda)_{bc},\qquad
+      b_{yyc} = \kappa_1\,\tfrac1K\textstyle\sum_k(w_k'\Lambda w_k + \sigma^2)(\Lambda w_k)_c,
+      \qquad \kappa_0 = E[1/\rho].$$
+    """
+    D, k1, k0 = len(token), length_mean(task, 1, 1), length_mean(task, 0, 1)
+    pulled = w @ token
+    mean, b = pulled.mean(axis=0), np.zeros((D + 1, D + 1, D))
+    crossed = np.einsum("ac,b->abc", token, mean)
+    b[:D, :D] = (k1 + k0) * np.einsum("ab,c->abc", token, mean) + k0 * (crossed + crossed.transpose(1, 0, 2))
+    b[D, :D] = b[:D, D] = k1 * pulled.T @ pulled / len(w)
+    b[D, D] = k1 * (np.sum(pulled * w, axis=1) + task.label_noise) @ pulled / len(w)
+    return b
 
 
 def landscape(task: Task) -> Landscape:

@@ -1,10 +1,9 @@
 r"""Attention with one key-query matrix per head: one plateau, one abrupt drop.
 
 The reduced model $\hat y = \sum_i v_i\, \beta' U_i x_q$ is a two-layer linear network on $\beta x_q'$ and
-flows by [`merged-flow`] (Eq. 8)
+flows by Eq. 8 (`theory.collinear.flow`) in the force
 
-$$\tau \dot v_i = \langle U_i, G\rangle,\qquad \tau \dot U_i = v_i\, G,\qquad
-  G = C_1 - B\Big(\sum_i v_i U_i\Big)\Lambda .$$
+$$G = C_1 - B\Big(\sum_i v_i U_i\Big)\Lambda .$$
 
 $C_1, B, \Lambda$ are those of a `Landscape`. With $O$ independent outputs, whose label blocks are $V_i =
 (v_i/\sqrt O) I$, the same equations hold with $\sqrt O\, C_1$ for $C_1$; each output then carries $A = \sum_i
@@ -14,30 +13,24 @@ v_i U_i / \sqrt O$. Time is $t/\tau$ throughout.
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from iclflow.errors import BadInput
-from iclflow.theory.collinear import Modes, follow
+from iclflow.theory.collinear import Modes
 from iclflow.theory.landscape import Landscape
 
 __all__ = [
     "Alignment",
-    "Course",
     "Quadratic",
     "alignment",
     "conserved",
-    "course",
-    "effective",
     "escape_rate",
     "escape_time",
-    "expected_alpha",
-    "flow",
     "half_time",
     "is_zero_fixed_point",
     "lowest_loss",
     "minimiser",
     "modes",
-    "predict",
     "zero_fixed_point_rates",
 ]
 
@@ -63,27 +56,8 @@ class Quadratic(Protocol):
     def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]: ...
 
 
-def effective(L: Landscape, v: Values, U: Matrices) -> Matrix:
-    r"""The matrix $A = \sum_i v_i U_i / \sqrt O$ that one output applies."""
-    return np.einsum("h,hij->ij", v, U) / np.sqrt(L.outputs)
-
-
-def flow(L: Landscape, v: Values, U: Matrices) -> tuple[Values, Matrices]:
-    r"""$(\tau\dot v, \tau\dot U)$ on the population loss [`merged-flow`] (Eq. 8)."""
-    G = np.sqrt(L.outputs) * L.force(effective(L, v, U))
-    return np.einsum("hij,ij->h", U, G), v[:, None, None] * G
-
-
 def conserved(v: Values, U: Matrices) -> Float[np.ndarray, "H H"]:
-    r"""$\langle U_i, U_j\rangle - v_i v_j$, constant for every pair of heads [`merged-conserved`].
-
-    Args:
-        v: Value weights, one per head.
-        U: Key-query matrices, one per head.
-
-    Returns:
-        One number per pair of heads.
-    """
+    r"""$\langle U_i, U_j\rangle - v_i v_j$, constant for every pair of heads [`merged-conserved`]."""
     return np.einsum("hij,kij->hk", U, U) - np.outer(v, v)
 
 
@@ -135,16 +109,6 @@ def escape_time(L: Landscape, initial: float) -> float:
     r"""$\ln(1/w)/\|C_1\|_F$: how the plateau lengthens as initial weights shrink [`merged-escape`].
 
     The slope in $\ln(1/w)$ is exact, the constant is not: use `half_time` for that.
-
-    Args:
-        L: The population loss.
-        initial: Size w of the initial weights.
-
-    Returns:
-        The time t/tau.
-
-    Raises:
-        BadInput: If `initial` is not positive.
     """
     if not initial > 0:
         raise BadInput(f"initial: {initial} must be greater than 0")
@@ -173,90 +137,27 @@ def alignment(L: Quadratic, v: Values, U: Matrices) -> Alignment:
     return Alignment(alpha, float((v - y) @ (v - y)) / 4, share)
 
 
-def expected_alpha(heads: int, scale: float) -> float:
-    r"""$E\alpha = H\epsilon^2/2$ for entries of standard deviation $\epsilon$ [`merged-alpha`]."""
-    return heads * scale**2 / 2
-
-
-class Course(NamedTuple):
-    """Loss and weights along the flow; head `i` has `share[i]` of `value` and of `matrix`."""
-
-    time: Times
-    loss: Times
-    value: Times  # |v|, over all heads
-    gains: Float[np.ndarray, "T D"]  # u_d = e_d' U e_d, in falling order of the token eigenvalues
-    matrix: Float[np.ndarray, "T D D"]  # U, over all heads
-
-
-class Basis(NamedTuple):
-    r"""Entries of $P'UQ$ that take part; $P, Q$ diagonalise $B$ and $\Lambda$, so forces are entrywise."""
-
-    left: Matrix
-    right: Matrix
-    used: Bool[np.ndarray, "D D"]
-    modes: Modes
-
-
-def basis(L: Landscape) -> Basis:
-    right_values, right = np.linalg.eigh(L.query)
-    left_values, left = np.einsum("id,ij,jd->d", right, L.context, right), right
-    if np.abs(right.T @ L.context @ right - np.diag(left_values)).max() > 1e-10 * np.abs(left_values).max():
-        left_values, left = np.linalg.eigh(L.context)
-    drive = np.sqrt(L.outputs) * left.T @ L.cross @ right
-    used = np.abs(drive) > 1e-12 * np.abs(drive).max()
-    return Basis(left, right, used, Modes(L.base, L.outputs, drive[used], np.outer(left_values, right_values)[used]))
-
-
-def course(L: Landscape, alpha: float, time: Times) -> Course:
-    r"""Loss and weights from a small start with growing part $\alpha$ [`merged-reduction`].
-
-    After a short linear phase all heads are collinear and $U$ has an entry only where $C_1$ has one. When
-    $\Lambda$ and $\Omega$ commute these are $D$ numbers $u_d$ beside the value $a$:
-
-    $$\tau\dot a = \sum_d u_d\,(g_d - m_d\, a u_d),\qquad \tau\dot u_d = a\,(g_d - m_d\, a u_d),\qquad
-      a(0) = \sqrt\alpha,\quad u(0) = \sqrt\alpha\; g/|g| .$$
-    """
-    time, b = checked_time(time), basis(L)
-    states = follow(b.modes, alpha, time[-1] if time[-1] > 0 else 1.0).at(time)
-    value = np.exp(states[:, 0])
-    matrix = np.zeros((len(time), *b.used.shape))
-    matrix[:, b.used] = value[:, None] * states[:, 1:]
-    matrix = b.left @ matrix @ b.right.T
-    vectors = np.linalg.eigh(L.query)[1][:, ::-1]
-    gains = np.einsum("id,tij,jd->td", vectors, matrix, vectors)
-    return Course(time, b.modes.loss(states), value, gains, matrix)
-
-
-def predict(L: Landscape, v: Values, U: Matrices, time: Times) -> Course:
-    r"""`course` from given initial weights, through their $\alpha$ [`merged-reduction`]."""
-    return course(L, alignment(L, v, U).alpha, time)
-
-
 def modes(L: Quadratic, decay: float = 0.0) -> Modes:
-    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of the form [`merged-sample`]."""
+    r"""The modes in which the loss is diagonal: entries of $U$, or eigenvectors of the form [`merged-sample`].
+
+    After a short linear phase all heads are collinear and $U$ has an entry only where $C_1$ has one, in bases that
+    diagonalise $B$ and $\Lambda$. When $\Lambda$ and $\Omega$ commute these are $D$ numbers [`merged-reduction`].
+    """
+    root, along = np.sqrt(L.outputs), lambda form, basis: np.einsum("id,ij,jd->d", basis, form, basis)
     if isinstance(L, Landscape):
-        return basis(L).modes._replace(decay=decay)
+        left = right = np.linalg.eigh(L.query)[1]
+        form = right.T @ L.context @ right
+        if np.abs(form - np.diag(np.diag(form))).max() > 1e-10 * np.abs(form).max():
+            left = np.linalg.eigh(L.context)[1]
+        drive, curvature = root * left.T @ L.cross @ right, np.outer(along(L.context, left), along(L.query, right))
+        used = np.abs(drive) > 1e-12 * np.abs(drive).max()
+        return Modes(L.base, L.outputs, drive[used], curvature[used], decay)
     units = np.eye(L.cross.size)
     curvature, vectors = np.linalg.eigh(L.curve(units.reshape(-1, *L.cross.shape)).reshape(units.shape))
-    return Modes(L.base, L.outputs, np.sqrt(L.outputs) * L.cross.ravel() @ vectors, curvature, decay)
+    return Modes(L.base, L.outputs, root * (L.cross.ravel() @ vectors), curvature, decay)
 
 
 def half_time(L: Quadratic, alpha: float, decay: float = 0.0) -> float:
     r"""The time at which half of the drop to where the weights rest is done [`merged-half-time`]."""
     m = modes(L, decay)
-    lowest = float(m.loss(m.rest()))
-    start, middle = m.loss(m.start(alpha)), (L.base + lowest) / 2
-    if lowest >= L.base:
-        return np.inf
-    if not middle < start <= L.base:
-        raise BadInput(f"alpha: {alpha} must be small enough to start above half of the drop")
-    growth = float(np.linalg.norm(m.drive)) - decay
-    horizon = 1e6 * (abs(np.log(alpha)) + 1) / growth
-    return follow(m, alpha, horizon, stop=lambda y: bool(m.loss(y) <= middle)).crossing(middle)
-
-
-def checked_time(time: Times) -> Times:
-    time = np.asarray(time, dtype=float)
-    if time.ndim != 1 or not len(time) or not np.isfinite(time).all() or time[0] < 0 or (np.diff(time) < 0).any():
-        raise BadInput("time: must be a rising sequence of finite numbers from 0 on")
-    return time
+    return m.half_time(alpha, float(m.loss(m.rest())))

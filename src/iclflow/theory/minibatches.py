@@ -29,16 +29,17 @@ part along $\nabla T^*$ at the weights of that time, so $\operatorname{Var}T^* =
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, root, task_vectors
 from iclflow.errors import BadInput
 from iclflow.theory.early_phase import blow_up_time, early_phase
+from iclflow.theory.equations import Layout
+from iclflow.theory.solve import Resolvent, differenced_resolvent, explicit_step, solve
 
 __all__ = [
     "Draws",
@@ -59,6 +60,8 @@ SHUFFLES = 4  # of the draws into batches
 FLAT = 1e-9  # stiffness, as a share of the largest, below which a direction costs no loss
 END = 0.95  # share of a blow-up time up to which a head is followed
 POINTS = 160  # on every plateau, at which the part of the force that counts is kept
+
+Rows = Float[np.ndarray, "2 n"]
 
 
 class Draws(NamedTuple):
@@ -179,6 +182,28 @@ class Head(NamedTuple):
         return [array.reshape(P, outputs, -1) for array in (by_value, *rest)]
 
 
+class Drift(NamedTuple):
+    """Logarithms of squared factors under noise; the product of the factors of a head is held [`minibatch-drift`]."""
+
+    push: Float[np.ndarray, "heads factors"]  # by which the squares grow, times the squares themselves
+
+    @no_type_check
+    def velocity(self, states: Float[np.ndarray, "*T n"]) -> Float[np.ndarray, "*T n"]:
+        """The right-hand side."""
+        y = np.exp(states.reshape(*states.shape[:-1], *self.push.shape))
+        growth = self.push / y**2
+        held = growth.sum(axis=-1, keepdims=True) / (1 / y).sum(axis=-1, keepdims=True)
+        return (growth - held / y).reshape(states.shape)
+
+    def resolvent(self, states: Float[np.ndarray, "*T n"]) -> Resolvent:
+        """The inverse of a shift minus the derivative of the right-hand side."""
+        return differenced_resolvent(self.velocity, states)
+
+    def farthest(self, state: Float[np.ndarray, " n"]) -> float:
+        """A step may be of any length."""
+        return np.inf
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise of the force at some weights: its covariance and the stiffness, over the factors of all heads."""
@@ -197,14 +222,8 @@ class Noise:
         if time <= 0 or heads == 0:
             return np.ones((heads, count))
 
-        def velocity(t: float, log_y: np.ndarray) -> np.ndarray:
-            y = np.exp(log_y.reshape(heads, count))
-            push = step / batch * strength * self.squares / y
-            return ((push - (push / y).sum(axis=1, keepdims=True) / (1 / y).sum(axis=1, keepdims=True)) / y).ravel()
-
-        start = np.log(self.squares).ravel()
-        course = scipy.integrate.solve_ivp(velocity, (0.0, time), start, method="LSODA", rtol=1e-6, atol=1e-9)
-        return np.exp((course.y[:, -1] - start) / 2).reshape(heads, count)
+        path = solve(Drift(step / batch * strength * self.squares), np.log(self.squares).ravel(), time)
+        return np.exp((path.states[-1] - path.states[0]) / 2).reshape(heads, count)
 
     def floor(self, batch: int, step: float, time: float = 0.0, epoch: int | None = None) -> float:
         r"""How far the recorded loss stays above the minimum [`minibatch-floor`]."""
@@ -309,7 +328,7 @@ def drop_spreads(
     felt: list[list[np.ndarray] | None] = []  # for every drop and plateau before it: the part of the force that counts
     spreads = []
     for m, drop in enumerate(drops):
-        own = waiting(float(v[drop.head]), k[drop.head], q[drop.head], drops[: m + 1], grid)
+        own = waiting(np.concatenate([[v[drop.head]], k[drop.head], q[drop.head]]), drops[: m + 1], grid)
         if own is None or any(felt[j] is None for j in range(m) if own.moved[j] != 0):
             felt.append(None)
             spreads.append(np.nan)
@@ -335,60 +354,37 @@ class Wait(NamedTuple):
     moved: list[float]
 
 
-def waiting(
-    v: float, k: Float[np.ndarray, " D"], q: Float[np.ndarray, " D"], drops: list[Drop], grid: list[np.ndarray]
-) -> Wait | None:
-    """One head followed forwards through its plateaus, and the slope of its blow-up time backwards."""
-    dim = len(k)
-    starts = [np.concatenate([[v], k, q])]
-    paths = []
+def waiting(y: Float[np.ndarray, " n"], drops: list[Drop], grid: list[np.ndarray]) -> Wait | None:
+    """One head (v, k, q) followed forwards through its plateaus, and the slope of its blow-up time backwards."""
+    layout, ends, clocks = Layout(rank=1, dim=len(y) // 2, channels=0, weight=1.0), [], []
+    parts = lambda y: (float(y[0]), y[None, 1 : layout.dim + 1], y[None, layout.dim + 1 :])
     for drop, times in zip(drops, grid, strict=False):
-        y = starts[-1]
-        path = early_phase(float(y[0]), y[None, 1 : dim + 1], y[None, dim + 1 :], drop.drive)
-        last, length = drop is drops[-1], float(times[-1] - times[0])
-        if not np.isfinite(path.time) or (not last and length >= path.time):
+        path, last = early_phase(*parts(y), drop.drive), drop is drops[-1]
+        if not np.isfinite(path.time) or (not last and np.ptp(times) >= path.time):
             return None
-        at = END * path.time if last else length
-        paths.append((path, at))
-        value, keys, queries = path.weights(at)
-        starts.append(np.concatenate([[value], keys.ravel(), queries.ravel()]))
-    drive, end = drops[-1].drive, starts[-1]
-    of = lambda y: blow_up_time(float(y[0]), y[None, 1 : dim + 1], y[None, dim + 1 :], drive)
-    nudge = 1e-4 * np.abs(end).max() * np.eye(len(end))
-    slope = np.array([(of(end + n) - of(end - n)) / (2 * n.max()) for n in nudge])
-    felt, moved = [], []
+        since = np.linspace(0, path.time if last else np.ptp(times), POINTS)
+        clocks.append(np.minimum(since, END * path.time) if last else since)  # at its end it feels what it felt before
+        y = np.concatenate([np.ravel(part) for part in path.weights(float(clocks[-1][-1]))])
+        ends.append(y)
+    size, late = float(np.abs(y).max()), lambda y: blow_up_time(*parts(y), drops[-1].drive)
+    slope = np.array([late(y + n) - late(y - n) for n in 1e-4 * size * np.eye(len(y))]) / (2e-4 * size)
+    unit = float(np.abs(slope).max()) / size  # in which it is about as large as the head
+    slope, felt, moved = slope / unit, [], []
     for i in reversed(range(len(drops))):
+
+        def backwards(state: Rows, drive: Float[np.ndarray, " D"] = drops[i].drive) -> Rows:
+            """Head y and slope b against time; f is quadratic, so its derivative times b is f(y + b) - f(y) - f(b)."""
+            alone = layout.label_velocity(state, drive, diagonal=True)
+            both = layout.label_velocity(state.sum(0, keepdims=True), drive, diagonal=True)
+            return np.stack([-alone[0], both[0] - alone.sum(0)])
+
         if i < len(drops) - 1:
-            before, after = (velocity(starts[i + 1], drops[j].drive) for j in (i, i + 1))
-            moved.append(float(slope @ (before - after)))
-        at, drive = paths[i][1], drops[i].drive
-        begin = np.concatenate([starts[i + 1], slope])
-        rule = lambda s, y, drive=drive: backwards(y, drive)
-        course = scipy.integrate.solve_ivp(rule, (0, at), begin, dense_output=True, rtol=1e-8, atol=1e-12)
-        since = np.linspace(0, paths[i][0].time if i == len(drops) - 1 else at, POINTS)
-        state = course.sol(np.clip(at - since, 0.0, at)).T  # near its blow-up a head feels what it felt before
-        felt.append(part_of_force(state, dim))
-        slope = course.y[2 * dim + 1 :, -1]
+            less = layout.label_velocity(ends[i][None], drops[i].drive - drops[i + 1].drive, diagonal=True)
+            moved.append(unit * float(slope @ less[0]))
+        states = [np.stack([ends[i], slope])]
+        for h in np.diff(clocks[i])[::-1]:
+            states.append(explicit_step(backwards, states[-1], backwards(states[-1]), float(h))[0])
+        heads, slopes = np.stack(states[::-1], axis=1)
+        felt.append(unit * np.einsum("ts,tsij->tij", slopes, layout.slopes(heads)).reshape(POINTS, -1))
+        slope = slopes[0]
     return Wait(felt[::-1], moved[::-1])
-
-
-def velocity(y: Float[np.ndarray, " n"], drive: Float[np.ndarray, " D"]) -> Float[np.ndarray, " n"]:
-    """How fast value, key and query of one head move in a constant force."""
-    v, (k, q) = y[0], np.split(y[1:], 2)
-    return np.concatenate([[np.sum(k * drive * q)], v * drive * q, v * drive * k])
-
-
-def backwards(y: Float[np.ndarray, " n"], drive: Float[np.ndarray, " D"]) -> Float[np.ndarray, " n"]:
-    """A head and the slope of its blow-up time, against time."""
-    w, b = np.split(y, 2)
-    v, (k, q), bv, (bk, bq) = w[0], np.split(w[1:], 2), b[0], np.split(b[1:], 2)
-    adjoint = [[np.sum(drive * (bk * q + bq * k))], drive * (bv * q + v * bq), drive * (bv * k + v * bk)]
-    return np.concatenate([-velocity(w, drive), *adjoint])
-
-
-def part_of_force(state: Float[np.ndarray, "T n"], dim: int) -> Float[np.ndarray, "T DD"]:
-    """The change of a blow-up time by a unit of force on every pair of directions, from heads and slopes."""
-    w, b = np.split(state, 2, axis=1)
-    v, k, q = w[:, :1, None], w[:, 1 : dim + 1, None], w[:, None, dim + 1 :]
-    bv, bk, bq = b[:, :1, None], b[:, 1 : dim + 1, None], b[:, None, dim + 1 :]
-    return (bv * k * q + v * (bk * q + k * bq)).reshape(len(state), -1)

@@ -46,9 +46,16 @@ LONGEST = 1e9  # times the time scale of free heads, after which none of them wi
 SHORTEST = 1e-10  # of the time scale of the heads in a drop
 LOOK = 4  # steps from one look at who is at rest to the next
 CALM = 3.0  # times delta times drive times weight: heads that move faster are farther than delta from rest
-MOST_KEPT = 5000  # of the steps that are iterated
 DIVERGED = 1e3  # times the first loss
-STILL = 1e-6  # of drive times weight: steps so small count as none
+MOST_FOLLOWED = 20_000  # implicit steps on a sample
+DRIFTING = 10  # times the error of implicit steps: what may be made where nothing rests
+AFTERWARDS = 1.25  # times the time at which all is learned: so long a sample is followed
+FAST, SLOW = 0.02, 0.005  # times the lag: relative velocities at which steps are taken, and are no longer
+MOST_STEPPED = 200_000  # that are taken in one drop
+UNEVEN = 1e-3  # of the largest drive: weaker ones feel what is left of the force where heads rest
+LATE = 10  # time constants after which heads at rest are where they settle
+GATHERED = 20  # times 1/(1 - beta) steps: momentum has gathered its speed
+RESOLVED, FEWEST = 0.05, 50  # a step is recorded when heads have moved so far, or after so many
 NEUTRAL = 1e-5  # of the largest rate, where heads settle for good
 FARTHEST = 5  # times delta: how far heads may settle from where they are when they leave
 NEWTON = 3  # steps to rest, from heads that are close to it
@@ -57,6 +64,7 @@ Rows = Float[np.ndarray, "H size"]
 Matrix = Float[np.ndarray, "D D"]
 Held = Float[np.ndarray, "held size"]  # the rows of some heads
 Heads = Bool[np.ndarray, " H"]
+Values = Float[np.ndarray, "2 H"]  # the value weight of every head, and its slope
 
 
 class Unfinished(ArithmeticError):
@@ -75,6 +83,7 @@ class Accuracy:
     share: float = 1e-5  # x
     explicit: float = 1e-6
     implicit: float = 1e-6
+    together: bool = False  # whether heads at rest stay in the race of the others
 
 
 class Momentum(NamedTuple):
@@ -88,6 +97,16 @@ class Momentum(NamedTuple):
     def time(self) -> float:
         """t/tau of one step."""
         return self.step / (1 - self.beta)
+
+    @property
+    def delay(self) -> float:
+        """How long steps take to gather their speed."""
+        return self.time * self.beta / (1 - self.beta)
+
+    @property
+    def lag(self) -> float:
+        r"""The step of descent that lags as much: $\tfrac{1+\beta}{1-\beta}$ times as long."""
+        return self.time * (1 + self.beta) / (1 - self.beta)
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,7 @@ class Race:
     accuracy: Accuracy = Accuracy()
     turning: bool = False  # grown heads could have left their place during a plateau, slowly
     now: float = 0.0
-    records: list[tuple[float, float, float, Float[np.ndarray, " H"], Matrix]] = field(default_factory=list)
+    records: list[tuple[float, float, float, Values, Matrix]] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
 
     @property
@@ -135,6 +154,22 @@ class Race:
         size = np.sqrt(np.einsum("acac->", L.quadratic))
         context, query = np.einsum("acbc->ab", L.quadratic), np.einsum("acad->cd", L.quadratic)
         return root(context / size), root(query / size)
+
+    @cached_property
+    def mixing(self) -> bool:
+        """Whether what is learned turns when more is learned, because directions do not decouple."""
+        L = self.landscape
+        if not isinstance(L, Landscape):
+            return True
+        pairs = ((L.context, L.query), (L.cross, L.query), (L.cross, L.context))
+        return not all(np.allclose(a @ b, (a @ b).T, rtol=0, atol=1e-9 * np.abs(a @ b).max()) for a, b in pairs)
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether heads at rest stay: where they hold a force against decay, turn later, or rest too little."""
+        drive = np.linalg.svd(self.opening)[1]
+        uneven = bool(drive[self.driven - 1] < UNEVEN * drive[0])
+        return self.accuracy.together or self.layout.channels > 0 or self.flow.decay > 0 or self.mixing or uneven
 
     @cached_property
     def driven(self) -> int:
@@ -182,11 +217,17 @@ class Race:
         return outside(np.linalg.solve(left, keys[:, held])) @ force @ outside(np.linalg.solve(right, queries[held].T))
 
     @no_type_check
-    def record(self, velocity: Float[np.ndarray, "moving size"], downhill: Float[np.ndarray, "moving size"]) -> None:
+    def record(
+        self,
+        velocity: Float[np.ndarray, "moving size"],
+        downhill: Float[np.ndarray, "moving size"],
+        moving: Heads | slice = slice(None),
+    ) -> None:
         r"""Note the loss, its slope $-2\langle f, \dot y\rangle/O$, the value weights and the effective matrix."""
-        A = self.layout.matrix(self.rows)
+        A, values = self.layout.matrix(self.rows), np.zeros((2, len(self.rows)))
+        values[0], values[1, moving] = self.rows[:, 0], velocity[:, 0]
         slope = -2 * float(np.sum(velocity * downhill)) / self.landscape.outputs
-        self.records.append((self.now, float(self.flow.loss(self.rows, A)), slope, self.rows[:, 0].copy(), A))
+        self.records.append((self.now, float(self.flow.loss(self.rows, A)), slope, values, A))
 
     def begin(self) -> None:
         """Note where the heads start."""
@@ -215,29 +256,64 @@ class Race:
                 self.drop(force)
         raise Unfinished
 
-    def iterate(self, pace: Momentum, count: int) -> bool:
-        """Take steps themselves until all that can be learned is at rest; whether they did not diverge.
+    def followed(self, pace: "Momentum | None" = None) -> bool:
+        """Follow all heads together to the end; whether they did not diverge.
 
-        Where they are so large that no flow lies near them. The first drops may be over before the last one has come.
+        By implicit steps, as where the vector blocks of a finite sample drift for ever, so that nothing ever rests.
+        With a `pace` the steps of descent are themselves taken while heads move so fast that no flow lies near them.
         """
         self.begin()
-        y, moved, keep = self.rows, np.zeros_like(self.rows), max(1, count // MOST_KEPT)
-        most = min(self.driven, len(y) * self.layout.rank)
-        for n in range(1, count + 1):
-            downhill = self.flow.downhill(y)
+        if pace is not None and not self.take_steps(pace, np.zeros_like(self.rows), int(GATHERED / (1 - pace.beta))):
+            return False
+        flow, heads, solver = self.flow, len(self.rows), Pace()
+        most, lag = min(self.driven, heads * self.layout.rank), flow.step
+        y, velocity, learned = self.rows, flow.velocity(self.rows), np.inf
+        h = 0.01 / (largest_singular(self.opening) * np.abs(y).max())
+        longest = LONGEST / (self.least * np.abs(y).max())
+        for count in range(MOST_FOLLOWED):
+            if pace is not None and lag * fastest(y, velocity) > FAST:
+                moved = pace.time * (velocity + flow.decay * y)  # on the flow of the steps
+                if not self.take_steps(pace, moved):
+                    return False
+                y, velocity = self.rows, flow.velocity(self.rows)
+                h, solver = pace.time, Pace()
+            resolvent = flow.resolvent(y, self.opening)
+            while True:
+                after, error = rosenbrock_step(flow.velocity, y, velocity, resolvent, h)
+                taken, following = solver.judged(h, head_error(error, y, after) / (DRIFTING * self.accuracy.implicit))
+                if taken:
+                    break
+                h = float(following)
+            y, self.now, velocity, h = after, self.now + h, flow.velocity(after), float(following)
+            self.rows = y
+            self.record(velocity, flow.downhill(y) if flow.step or flow.decay else velocity)
+            if count % LOOK:
+                continue
+            if self.learned(self.records[-1][4]) >= most:
+                learned = min(learned, self.now)
+            if self.now > min(AFTERWARDS * learned, longest):
+                self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
+                return True
+        raise Unfinished
+
+    def take_steps(self, pace: "Momentum", moved: Rows, least: int = 0) -> bool:
+        """Take steps of momentum until all heads are slow again; whether they did not diverge."""
+        y, downhill, since = self.rows, self.flow.downhill(self.rows), 0
+        for number in range(MOST_STEPPED):
             moved = pace.beta * moved + pace.step * downhill
             before, y = y, (1 - pace.shrink) * y + moved
-            if n % keep:
+            downhill, self.now, since = self.flow.downhill(y), self.now + pace.time, since + 1
+            velocity = (y - before) / pace.time
+            speed = fastest(y, velocity)
+            if since * pace.time * speed < RESOLVED and since < FEWEST:
                 continue
-            self.rows, self.now = y, n * pace.time
-            self.record((y - before) / pace.time, downhill)
+            self.rows, since = y, 0
+            self.record(velocity, downhill)
             if not self.records[-1][1] < DIVERGED * self.records[0][1]:
                 return False
-            still = np.abs(moved).max() < STILL * pace.time * largest_singular(self.opening) * np.abs(y).max() ** 2
-            if still and self.learned(self.records[-1][4]) >= most:
-                break
-        self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
-        return True
+            if number >= least and self.flow.step * speed < SLOW:
+                return True
+        raise Unfinished
 
     def stage(self) -> tuple[Matrix, Float[np.ndarray, " D"], Matrix] | None:
         """The force at rest by its singular pairs, zero along what is learned; `None` if nothing is left."""
@@ -292,7 +368,7 @@ class Race:
                 continue
             y, velocity, self.now = at, there, self.now + h
             self.rows[free] = layout.turned(y, left.T, right.T)
-            self.record(velocity, downhill(y))
+            self.record(velocity, downhill(y), free)
             size = np.abs(y).max()
             if self.now - origin > LONGEST * scale or drive[0] * size < self.flow.decay:
                 return False
@@ -338,7 +414,9 @@ class Race:
                 self.rows[passive] = small + h / 2 * (first + flow.passive(small + h * first, after, opening))
             self.rows[active], self.now, y = after, self.now + h, after
             remains, velocity = opening - self.landscape.curve(layout.matrix(y)), flow.velocity(y, opening)
-            self.record(velocity, flow.downhill(y, opening) if flow.step or flow.decay else velocity)
+            self.record(velocity, flow.downhill(y, opening) if flow.step or flow.decay else velocity, active)
+            if passive.any():
+                self.records[-1][3][1, passive] = first[:, 0]
             h = float(following)
             if count % 5 == 0:
                 moving = np.zeros_like(self.rows)
@@ -372,6 +450,12 @@ class Race:
 
 
 @no_type_check
+def fastest(rows: Rows, velocity: Rows) -> float:
+    """The largest velocity of a head relative to its own size."""
+    return float((np.abs(velocity).max(1) / np.maximum(np.abs(rows).max(1), 1e-300)).max())
+
+
+@no_type_check
 def largest_singular(matrix: Matrix) -> float:
     """The largest singular value."""
     return float(np.linalg.svd(matrix, compute_uv=False)[0])
@@ -382,14 +466,16 @@ def largest_singular(matrix: Matrix) -> float:
 
 def run(races: Sequence[Race]) -> list[Race]:
     """Follow races of the same shape to their end."""
+    if races[0].flow.blocks is not None and races[0].flow.blocks.push is not None:
+        return [race for race in races if not finished(race.followed)]
     for race in races:
         race.begin()
-    if races[0].layout.channels:
+    if races[0].together:
         return [race for race in races if not finished(race.alone)]
     return [entrant.race for entrant in side_by_side(races) if not finished(entrant.go_on_alone)]
 
 
-def finished(follow: Callable[[], None]) -> bool:
+def finished(follow: Callable[[], object]) -> bool:
     """Whether the equations could be followed to the end."""
     try:
         follow()
@@ -404,7 +490,7 @@ class Steps(NamedTuple):
     time: Float[np.ndarray, " T"]
     loss: Float[np.ndarray, " T"]
     slope: Float[np.ndarray, " T"]
-    values: Float[np.ndarray, "T heads"]
+    values: Float[np.ndarray, "T 2 heads"]
     matrices: Float[np.ndarray, "T dim dim"]
 
 
@@ -453,8 +539,9 @@ class Entrant:
 
     def note(self, steps: Steps) -> None:
         """Record steps on the stage as those of the whole race."""
-        values = np.tile(self.race.rows[:, 0], (len(steps.time), 1))
-        values[:, ~self.gone] = steps.values
+        values = np.zeros((len(steps.time), 2, len(self.gone)))
+        values[:, 0] = self.race.rows[:, 0]
+        values[:, :, ~self.gone] = steps.values
         whole = self.held + self.remaining.left @ steps.matrices @ self.remaining.right.T
         self.race.now = float(steps.time[-1])
         self.race.records += zip(steps.time, steps.loss, steps.slope, values, whole, strict=True)
@@ -481,7 +568,8 @@ class Entrant:
         last = settled(flow, near)
         if not (np.abs(last - held).max(1) <= FARTHEST * self.race.accuracy.rest * size).all():
             return None  # without the others they would rest elsewhere
-        self.growth = max(self.growth, growth)
+        if growth > self.race.accuracy.neutral * drive * size.max():
+            self.growth = max(self.growth, growth)
         return resting, last
 
     def depart(self, resting: Heads, held: Held) -> bool:
@@ -495,13 +583,13 @@ class Entrant:
         leaving = np.flatnonzero(~self.gone)[resting]
         self.gone[leaving] = True  # what they have along what others hold, those have answered
         race.rows[leaving] = stage.layout.turned(held, self.remaining.left.T, self.remaining.right.T)
+        over = learned >= stage.driven or self.gone.all()
+        if over:
+            race.now += LATE / (self.drive * np.abs(held).max())
+            race.record(np.zeros_like(race.rows), np.zeros_like(race.rows))
         race.rests.append(Rest(len(race.records) - 1, race.rows.copy()))
-        if learned >= stage.driven or self.gone.all():
+        if over:
             return False
-        if not isinstance(
-            race.landscape, Landscape
-        ):  # where directions mix, heads at rest answer those that came later
-            race.rows[self.gone] = settled(race.flow, race.rows[self.gone])
         self.held = race.layout.matrix(race.rows[self.gone])
         self.enter(race.landscape.beyond(self.held / self.outputs))
         return True
@@ -564,7 +652,7 @@ def side_by_side(races: Sequence[Race]) -> list[Entrant]:
         heads, dim = len(entrants[i].stage.rows), entrants[i].stage.layout.dim
         if trails[i]:
             time, loss, slope, values, A = map(np.array, zip(*trails[i], strict=True))
-            entrants[i].note(Steps(time, loss, slope, values[:, :heads], A[:, :dim, :dim]))
+            entrants[i].note(Steps(time, loss, slope, values[:, :, :heads], A[:, :dim, :dim]))
         trails[i] = []
 
     for i in range(len(races)):
@@ -585,7 +673,7 @@ def side_by_side(races: Sequence[Race]) -> list[Entrant]:
         loss, downhill = flow.loss(y, A), velocity if plain else flow.downhill(y)
         slope = -2 * np.sum(velocity * downhill, (1, 2)) / flow.landscape.outputs
         for i in np.flatnonzero(taken):
-            trails[i].append((now[i], loss[i], slope[i], y[i, :, 0], A[i]))
+            trails[i].append((now[i], loss[i], slope[i], np.stack([y[i, :, 0], velocity[i, :, 0]]), A[i]))
         if count % LOOK:
             continue
         size, speed = np.abs(y).max(2), np.abs(velocity).max(2)

@@ -1,7 +1,7 @@
 r"""Separate key and query of rank $R$: the reduced flow, what it conserves, and where it stops.
 
 With $A = \sum_i v_i K_i'Q_i$ ($K_i, Q_i \in R^{R\times D}$) and the force $G = C_1 - BA\Lambda$ the flow is
-(Eq. 14 for $R = 1$) [`separate-flow`]
+(Eq. 14 for $R = 1$; `theory.equations` follows it) [`separate-flow`]
 
 $$\tau\dot v_i = \mathrm{tr} K_i G Q_i',\quad \tau\dot K_i = v_i Q_i G',\quad \tau\dot Q_i = v_i K_i G.$$
 
@@ -15,14 +15,14 @@ O\,G$.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from iclflow.data.spectrum import root
 from iclflow.errors import BadInput
-from iclflow.theory.landscape import Directions, Landscape, Remaining, spans
+from iclflow.theory.landscape import Directions, Landscape
 
 __all__ = [
     "Conditions",
@@ -33,12 +33,9 @@ __all__ = [
     "effective_matrix",
     "escape_directions",
     "fixed_points",
-    "head_value",
     "hessian_spectrum",
     "rank_optimum",
     "sample_modes",
-    "silent_escape_rate",
-    "vector_field",
 ]
 
 MOST_DIRECTIONS = 20  # at most 2^20 fixed points are listed
@@ -58,11 +55,13 @@ class SampleLandscape:
       x_d\rangle$$
     """
 
-    cross: Float[np.ndarray, "*runs D D"]
-    quadratic: Float[np.ndarray, "*runs D D D D"]  # indices a, c, b, d
-    base: Any  # of each run: a float
+    cross: Float[np.ndarray, "D D"]
+    quadratic: Float[np.ndarray, "D D D D"]  # indices a, c, b, d
+    base: float
     outputs: int = 1
-    asymmetry: float = 0.0  # size of the odd moments of the tasks, which push on the vector blocks; 0 where these stay
+    asymmetry: float = 0.0  # size of the odd moments of the tasks, where they push on vector blocks that are left out
+    features: Float[np.ndarray, "F F"] | None = None  # moments of all blocks, where they are followed (`all_blocks`)
+    correlation: Float[np.ndarray, "O E E D"] | None = None  # of these features with the labels
 
     def loss(self, A: Matrix) -> float:
         r"""$L(A)$, a mean over outputs that all carry the same $A$."""
@@ -76,42 +75,12 @@ class SampleLandscape:
     def curve(self, A: Float[np.ndarray, "*stack D D"]) -> Float[np.ndarray, "*stack D D"]:
         r"""$\mathcal Q A$, the part of the gradient that is linear in $A$."""
         D = A.shape[-1]
-        if self.quadratic.ndim > 4:  # runs side by side, each with a sample of its own
-            quadratic = self.quadratic.reshape(len(A), D * D, D * D)
-            return (A.reshape(len(A), 1, D * D) @ quadratic).reshape(A.shape)
         return (A.reshape(-1, D * D) @ self.quadratic.reshape(D * D, D * D)).reshape(A.shape)
-
-    def beyond(self, A: Matrix) -> Remaining:
-        r"""What is left to learn where heads rest that hold `A`, as `Landscape.beyond` [`remaining`].
-
-        With $t$ the entries of a matrix along a key or a query of these heads and $o$ the others,
-        $\mathcal Q' = \mathcal Q_{oo} - \mathcal Q_{ot}\mathcal Q_{tt}^{-1}\mathcal Q_{to}$.
-        """
-        keys, queries, left, right = spans(A)
-        rows, columns = np.hstack([keys, left]), np.hstack([queries, right])
-        D, rest = len(A), left.shape[1]
-        form = np.einsum("acbd,ai,cj,bk,dl->ijkl", self.quadratic, rows, columns, rows, columns, optimize=True)
-        form = form.reshape(D * D, D * D)
-        open_ = (np.add.outer(np.arange(D) < D - rest, np.arange(D) < D - rest) == 0).ravel()
-        across = form[np.ix_(~open_, open_)]
-        left_over = form[np.ix_(open_, open_)] - across.T @ np.linalg.solve(form[np.ix_(~open_, ~open_)], across)
-        quadratic = left_over.reshape(rest, rest, rest, rest)
-        cross = left.T @ self.force(A) @ right
-        return Remaining(left, right, SampleLandscape(cross, quadratic, self.loss(A), self.outputs, self.asymmetry))
 
 
 def effective_matrix(v: Values, K: Keys, Q: Keys) -> Matrix:
     r"""$A = \sum_i v_i K_i'Q_i$, so that $\hat y = \beta'Ax_q$ (one output; divide by $\sqrt O$ for more)."""
     return np.einsum("h,hrd,hre->de", v, K, Q)
-
-
-def vector_field(L: Landscape | SampleLandscape, v: Values, K: Keys, Q: Keys) -> tuple[Values, Keys, Keys]:
-    r"""$\tau(\dot v, \dot K, \dot Q)$ [`separate-flow`]; note $K_iG$, not $K_iG'$, in the last."""
-    check_shapes(v, K, Q)
-    scale = np.sqrt(L.outputs)
-    G = scale * L.force(effective_matrix(v, K, Q) / scale)
-    felt = np.einsum("de,hre->hrd", G, Q)
-    return np.sum(K * felt, axis=(1, 2)), v[:, None, None] * felt, v[:, None, None] * (K @ G)
 
 
 def check_shapes(v: np.ndarray, K: np.ndarray, Q: np.ndarray) -> None:
@@ -123,16 +92,7 @@ def check_shapes(v: np.ndarray, K: np.ndarray, Q: np.ndarray) -> None:
 
 
 def conserved(v: Values, K: Keys, Q: Keys) -> tuple[Values, Float[np.ndarray, "H R R"]]:
-    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`].
-
-    Args:
-        v: Value weights, one per head.
-        K: Keys, one matrix per head.
-        Q: Queries, one matrix per head.
-
-    Returns:
-        One number and one matrix per head.
-    """
+    r"""$v_i^2 - \|K_i\|_F^2$ and $K_iK_i' - Q_iQ_i'$, constant along the flow [`conserved`]."""
 
     def gram(W):
         return W @ W.transpose(0, 2, 1)
@@ -157,17 +117,7 @@ def check_commuting(d: Directions, what: str) -> None:
 
 
 def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
-    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`].
-
-    Args:
-        d: The directions of the task.
-
-    Returns:
-        An iterator over pairs of a learned set and its loss.
-
-    Raises:
-        BadInput: If there are too many directions, or two save the same loss.
-    """
+    """Every set of learned directions and its loss, $2^D$ pairs [`fixed-points`]."""
     size = len(d.drive)
     if size > MOST_DIRECTIONS:
         raise BadInput(f"dim: {size} directions have 2^{size} fixed points; at most {MOST_DIRECTIONS} are listed")
@@ -177,15 +127,11 @@ def fixed_points(d: Directions) -> Iterator[tuple[Mask, float]]:
         yield learned, d.loss(learned)
 
 
-def head_value(d: Directions, learned: Mask) -> float:
-    r"""Value weight of a balanced head that holds $J$: $v^3 = \sum_{d\in J}\alpha_d$ [`rank-strength`]."""
-    return float(d.strength[np.asarray(learned, dtype=bool)].sum() ** (1 / 3))
-
-
 def ansatz_weights(d: Directions, learned: Mask, heads: int, rank: int = 1) -> tuple[Values, Keys, Keys]:
     r"""Balanced weights of the fixed point $S$: $\kappa_d^2 = \alpha_d/v$ per direction (Eq. 20) [`ansatz`].
 
-    Heads are filled in the order of learning, `rank` directions each; the others are zero.
+    Heads are filled in the order of learning, `rank` directions each, $v^3 = \sum_d\alpha_d$ over those that a head
+    holds [`rank-strength`]; the others are zero.
     """
     chosen = [j for j in d.order if learned[j]]
     if len(chosen) > heads * rank:
@@ -263,17 +209,6 @@ def hessian_spectrum(d: Directions, learned: Mask, heads: int) -> Float[np.ndarr
     * each silent head: $2D+1$ zeros.
 
     With several outputs this is the block in which every $V_i$ is a multiple of the identity.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-        heads: Number of heads.
-
-    Returns:
-        The eigenvalues, rising.
-
-    Raises:
-        BadInput: If the covariances do not commute, or the heads cannot hold the directions.
     """
     check_commuting(d, "the Hessian spectrum")
     inside, outside = (np.flatnonzero(np.asarray(learned) == held).tolist() for held in (True, False))
@@ -312,31 +247,11 @@ def escape_directions(d: Directions, learned: Mask) -> int:
     It is 0 wherever $S$ holds the largest $T_d^2$: the saddles that training visits have no negative
     curvature. Training leaves them through cubic terms, so a plateau lasts as long as $1/$init, not
     $\ln(1/$init$)$.
-
-    Args:
-        d: The directions of the task.
-        learned: Which directions are learned.
-
-    Returns:
-        The number of escape directions.
-
-    Raises:
-        BadInput: If the covariances do not commute, or two directions save the same loss.
     """
     check_commuting(d, "the index")
     check_distinct(d)
     learned = np.asarray(learned, dtype=bool)
     return int(np.sum(d.saved[~learned][None, :] > d.saved[learned][:, None]))
-
-
-def silent_escape_rate(d: Directions, learned: Mask, key: Float[np.ndarray, " D"]) -> float:
-    r"""Rate $|G'k|$ at which a silent head, $v = q = 0$, leaves the fixed point $S$ [`silent-escape`].
-
-    The value weight and the query along $G'k$ drive each other; with key and query exchanged it is $|Gq|$.
-    Small heads therefore give the visited saddles a curvature only of the order of the weights.
-    """
-    check_commuting(d, "the escape of a silent head")
-    return float(np.linalg.norm(np.where(learned, 0.0, d.drive) * (d.left.T @ key)))
 
 
 def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
@@ -345,16 +260,6 @@ def rank_optimum(L: Landscape | SampleLandscape, rank: int) -> Matrix:
     Population: $A_m = B^{-1/2}[T]_m\Lambda^{-1/2}$, $[T]_m$ the best rank-$m$ part of $T =
     B^{-1/2}C_1\Lambda^{-1/2}$. Sample: alternating least squares over $A = XY'$, started at what that formula
     gives with averages over $\mathcal Q$.
-
-    Args:
-        L: The loss, of the population or of a sample.
-        rank: Largest rank of the matrix.
-
-    Returns:
-        The effective matrix.
-
-    Raises:
-        BadInput: If `rank` is not between 0 and the token dimension, or the sample is too small.
     """
     D = len(L.cross)
     if not 0 <= rank <= D:

@@ -9,25 +9,36 @@ $J$ [`rosenbrock`]:
 $$\Big(\frac{1}{h\gamma} - J\Big)u_i = f\Big(y + \sum_{j<i} a_{ij}u_j\Big) + \frac1h\sum_{j<i} c_{ij}u_j,\qquad
   y(t+h) \approx y + \sum_j a_{8j}u_j + u_8 .$$
 
-It has order 5 and damps stiff components completely; $u_8$ estimates its error.
+It has order 5 and damps stiff components completely; $u_8$ estimates its error. `solve` follows one system by such
+steps; between two of them the solution is one more step, from the one before.
 """
 
 from collections.abc import Callable
-from typing import Any, no_type_check
+from typing import Any, NamedTuple, Protocol, no_type_check, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
+from iclflow.errors import BadInput
+
 __all__ = [
     "Pace",
+    "Path",
     "Resolvent",
     "Size",
     "Solve",
     "dense_resolvent",
+    "differenced_resolvent",
     "explicit_step",
     "head_error",
     "rosenbrock_step",
+    "solve",
 ]
+
+RELATIVE, ABSOLUTE = 1e-8, 1e-10  # what the error estimate of a step may be; the step itself is better by an order
+MOST_TRIES = 20_000
+NUDGE = 1e-6  # for differences
+FINER, ROUNDS = 16, 11  # parts into which the step of a crossing is divided, and how often
 
 State = Float[np.ndarray, "*shape"]
 Solve = Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
@@ -69,62 +80,46 @@ EXPLICIT_ERROR = np.array((71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339
 WEIGHTS = [np.array(rows) for rows in zip(STATES, SLOPES, strict=True)]  # of the stages before, for every stage
 
 
-def dense_resolvent(jacobian: Float[np.ndarray, "n n"]) -> Resolvent:
-    """The resolvent of a matrix without structure.
+def dense_resolvent(jacobian: Float[np.ndarray, "*rows n n"]) -> Resolvent:
+    """The resolvent of a matrix without structure, or of one a row of independent systems."""
 
-    Args:
-        jacobian: The matrix J.
-
-    Returns:
-        For a shift s, the function that solves (s - J) u = b.
-    """
-
-    def at(shift: float) -> Solve:
-        inverse = np.linalg.inv(shift * np.eye(len(jacobian)) - jacobian)
-        return lambda right: inverse @ right
+    def at(shift: Size) -> Solve:
+        inverse = np.linalg.inv(np.asarray(shift)[..., None] * np.eye(jacobian.shape[-1]) - jacobian)
+        return lambda right: (inverse @ right.reshape(*jacobian.shape[:-1], 1)).ravel()
 
     return at
+
+
+def differenced_resolvent(velocity: Callable[[Any], Any], states: Float[np.ndarray, "*rows n"]) -> Resolvent:
+    """The resolvent of the derivative of a field that takes stacks of states, by central differences."""
+    nudge, at = NUDGE * np.eye(states.shape[-1]), states[..., None, :]
+    return dense_resolvent(((velocity(at + nudge) - velocity(at - nudge)) / (2 * NUDGE)).swapaxes(-1, -2))
 
 
 @no_type_check
 def rosenbrock_step(
     field: Callable[[State], State], y: State, velocity: State, resolvent: Resolvent, h: Size
 ) -> tuple[State, State]:
-    """One step of size `h`.
+    """The state after an implicit step, and an estimate of its error.
 
-    Args:
-        field: The right-hand side f.
-        y: The state, of any shape with n entries.
-        velocity: f(y).
-        resolvent: That of the derivative of f at y.
-        h: The step in time; several independent systems, one a row of `y`, may each have their own.
-
-    Returns:
-        The state after the step, and an estimate of its error.
+    Several independent systems, one a row of `y`, may each have a step of their own.
     """
-    solve, at = resolvent(1 / (h * GAMMA)), y
+    solved, at = resolvent(1 / (h * GAMMA)), y
     stages = np.zeros((len(STATES), y.size))
-    stages[0] = solve(velocity.ravel())
+    stages[0] = solved(velocity.ravel())
     for i in range(1, len(STATES)):
         moved, pulled = WEIGHTS[i] @ stages[:i]
         at = y + moved.reshape(y.shape)
-        stages[i] = solve((field(at) + pulled.reshape(y.shape) / h).ravel())
+        stages[i] = solved((field(at) + pulled.reshape(y.shape) / h).ravel())
     error = stages[-1].reshape(y.shape)
     return at + error, error
 
 
 @no_type_check
 def explicit_step(field: Callable[[State], State], y: State, velocity: State, h: Size) -> tuple[State, State, State]:
-    """One explicit step of size `h`.
+    """The state after an explicit step, the velocity there, and an estimate of the error.
 
-    Args:
-        field: The right-hand side f.
-        y: The state, of any shape.
-        velocity: f(y).
-        h: The step in time; an array that is broadcast to `y` gives systems side by side steps of their own.
-
-    Returns:
-        The state after the step, the velocity there, and an estimate of the error.
+    An array `h` that is broadcast to `y` gives systems side by side steps of their own.
     """
     stages = np.empty((len(EXPLICIT_ERROR), y.size))
     stages[0] = velocity.ravel()
@@ -184,3 +179,66 @@ class Pace:
         self.size, self.error = np.where(taken, h, self.size), np.where(taken, error, self.error)
         self.refused = np.logical_not(taken)
         return taken, h * np.clip(np.where(taken, eager, wanted), 0.2, 5.0)
+
+
+@runtime_checkable
+class Field(Protocol):
+    """A system whose states hold a logarithm and then numbers of the order of one; states may be stacked."""
+
+    def velocity(self, states: Any) -> Any: ...
+    def resolvent(self, states: Any) -> Resolvent: ...
+    def farthest(self, state: Any) -> float: ...  # how long a step may be
+
+
+class Path(NamedTuple):
+    """A solution, at its steps and between them."""
+
+    field: Field
+    time: Float[np.ndarray, " steps"]
+    states: Float[np.ndarray, "steps n"]
+
+    def at(self, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
+        """The states at any times up to the last step."""
+        before = np.searchsorted(self.time, time, side="right") - 1
+        h, start = (time - self.time[before])[:, None], self.states[before]
+        velocity, resolvent = self.field.velocity(start), self.field.resolvent(start)
+        moved = rosenbrock_step(self.field.velocity, start, velocity, resolvent, np.where(h > 0, h, 1.0))[0]
+        return np.where(h > 0, moved, start)
+
+    def crossing(self, loss: Callable[[Any], Any], level: float) -> float:
+        """When the loss of states falls to a level; infinite if it never does, or is below it from the start."""
+        below = loss(self.states) <= level
+        if below[0] or not below.any():
+            return np.inf
+        last = int(np.argmax(below))
+        low, high = self.time[last - 1], self.time[last]
+        for _ in range(ROUNDS):
+            grid = np.linspace(low, high, FINER + 1)
+            reached = loss(self.at(grid[1:-1])) <= level
+            part = int(np.argmax(reached)) if reached.any() else FINER - 1
+            low, high = grid[part], grid[part + 1]
+        return float((low + high) / 2)
+
+
+def solve(field: Field, start: Float[np.ndarray, " n"], end: float, stop: Callable[[Any], bool] | None = None) -> Path:
+    """Follow a system from time 0 by implicit steps, until the end or until `stop` is true of a state."""
+    y, now = start, 0.0
+    h = min(end, 0.1 / max(float(np.linalg.norm(field.velocity(y))), 1e-300))
+    time, states, pace = [now], [y], Pace()
+    for _ in range(MOST_TRIES):
+        if now >= end or (stop is not None and stop(y)):
+            return Path(field, np.array(time), np.array(states))
+        h = min(h, field.farthest(y))
+        after, error = rosenbrock_step(field.velocity, y, field.velocity(y), field.resolvent(y), h)
+        allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(y), np.abs(after))
+        allowed[0] = RELATIVE  # an error of a logarithm is relative already
+        size = float(np.max(np.abs(error) / allowed))
+        taken, following = pace.judged(h, size if np.isfinite(size) else np.inf)
+        if not taken:
+            h = float(following)
+            continue
+        now, y = (end if h >= end - now else now + h), after
+        time.append(now)
+        states.append(y)
+        h = min(float(following), end - now)
+    raise BadInput("alpha: gives a flow that cannot be integrated")

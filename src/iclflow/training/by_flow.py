@@ -14,13 +14,14 @@ from iclflow.models import Model, Weights
 from iclflow.system.progress import Report
 from iclflow.system.thinning import even_places
 from iclflow.theory.decay import conserved_share
-from iclflow.training.horizon import cap, last_forecast
+from iclflow.training.horizon import cap, last_forecast, relaxation
 from iclflow.training.padding import padded
 from iclflow.training.plan import Plan
 
 __all__ = ["walk"]
 
 AFTER = 1.05  # times the last forecast drop: where the flow begins to look whether it has settled
+LINGER = 0.05  # of the time until the loss has settled: how much longer the flow goes on
 QUIET, QUIET_SHARE = 1e-4, 0.2  # of the range of the loss, over the last share of the time
 
 
@@ -44,7 +45,7 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, r
         part = now / end if goal == -np.inf else (zero - value) / (zero - goal)
         return float(np.clip(part, 0.0, 1.0))
 
-    def leg(trained: Weights, start: float, until: float) -> Outcome:
+    def leg(trained: Weights, start: float, until: float, goal: float = goal) -> Outcome:
         return flow(
             jax.device_put(solved),
             {name: np.asarray(array, dtype=float) for name, array in trained.items()},
@@ -54,6 +55,8 @@ def walk(plan: Plan, seed: int, loss: MomentLoss | GramLoss, trained: Weights, r
         )  # fmt: skip
 
     outcome = leg(begin, start, end) if last == 0 else until_quiet(leg, begin, start, last, end)
+    if moments is not None and goal > -np.inf and outcome.why == "settled":
+        outcome = lingering(leg, outcome, relaxation(moments, plan.clock.rate))
     parts = [crop(trained) for trained in outcome.snapshots]
     places = even_places(len(parts), training.records)
     left = conserved_share(float(outcome.times[-1] - outcome.times[0]), training.weight_decay / plan.clock.rate)
@@ -78,6 +81,13 @@ def until_quiet(leg: Callable[..., Outcome], trained: Weights, start: float, las
         if abs(outcome.losses[-1, 0] - before) < QUIET * np.ptp(outcome.losses[:, 0]):
             return replace(outcome, why="settled") if outcome.why == "reached" else outcome
     return outcome
+
+
+def lingering(leg: Callable[..., Outcome], outcome: Outcome, relaxing: float) -> Outcome:
+    """Beyond the moment at which the loss has settled: until the last direction is learned, and its plateau is seen."""
+    now = float(outcome.times[-1])
+    later = leg(outcome.snapshots[-1], now, now + max(LINGER * now, relaxing), -np.inf)
+    return replace(joined(outcome, later), why="settled") if later.why == "reached" else outcome
 
 
 def joined(first: Outcome, second: Outcome) -> Outcome:
@@ -115,7 +125,8 @@ def conservation_drift(model: Model, parts: list[Weights], left: float) -> float
         return None
     first, last = layer_norms(model, parts[0]), layer_norms(model, parts[-1])
     moved = [np.abs((b - last[0]) - left * (a - first[0])).max() for a, b in zip(first[1:], last[1:], strict=True)]
-    return float(max(moved) / max(float(np.max(norm)) for norm in last))
+    size = max(float(np.max(norm)) for norm in last)
+    return float(max(moved) / size) if size > 0 else None
 
 
 def layer_norms(model: Model, trained: Weights) -> list[np.ndarray]:

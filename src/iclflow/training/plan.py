@@ -28,7 +28,6 @@ from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.initial import initial_weights
 from iclflow.models.parts import take, vector_mask, vectors_are_zero
-from iclflow.system.lru_cache import LRUCache
 from iclflow.system.memory import require
 from iclflow.system.progress import Report
 from iclflow.training.cost import token_bytes
@@ -45,7 +44,6 @@ __all__ = ["Plan"]
 SETTLED = 1e-4  # share of the way from the zero loss to the lowest loss
 POPULATION_GRAMS = 7  # stream drawn from `data_seed`
 GUIDE = 4096  # sequences that size the default learning rate of a model without moments
-SAMPLES = LRUCache(4, 2**26)  # moments of samples: the next model is often trained on the same one
 ENOUGH = 20_000  # sequences of the user's that tell whether vector blocks learn more than noise
 
 
@@ -220,11 +218,7 @@ class Plan:
             return [population_moments(task, self.normalize, blocks, p) for task, p in laws]
         tell = lambda share: report(0.0, f"moments {share:.0%}")
         sets, normalize, prefixes = self.samples(seed), self.normalize, self.task.prefix_loss
-        make = lambda: [sampled_moments(s, normalize, prefixes, blocks, tell) for s in sets]
-        if self.own is not None:
-            return make()
-        drawn = (self.training.whiten, self.data_seed(seed), *(s.count for s in sets))
-        return SAMPLES.get((self.task, normalize, blocks, drawn), make)
+        return [sampled_moments(s, normalize, prefixes, blocks, tell) for s in sets]
 
     def sequences(self, seed: int) -> list[np.ndarray]:
         """The same as whole arrays."""

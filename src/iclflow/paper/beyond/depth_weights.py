@@ -22,7 +22,7 @@ from iclflow.figures.style import WIDTH, letters, styled
 from iclflow.models.initial import initial_weights
 from iclflow.paper.beyond.depth_context import crossings, rate
 from iclflow.paper.drawn import Drawn, Gap
-from iclflow.theory.depth import DRAWS, contexts, ladder
+from iclflow.theory.depth import contexts, ladder
 from iclflow.theory.landscape import directions
 
 __all__ = ["draw"]
@@ -35,7 +35,7 @@ INIT, CONTEXTS, RECORDS, LATE = 1e-2, 48, 2000, 0.9
 def draw(fast: bool = False) -> Drawn:
     task, model = FAST_TASK if fast else TASK, icl.Separate(heads=2 if fast else 4, layers=2)
     weights = initial_weights(model, task, "entry", INIT, 0, covariances(task))
-    forecast = ladder(contexts(task, DRAWS), *small(weights, task))
+    forecast = ladder(contexts(task, layers=2), *small(weights, task))
     run = icl.train(
         task, model, weights=weights, freeze_vectors=True, gram_samples=CONTEXTS * task.dim**2, lr=rate(task),
         steps=int(1.3 * forecast.drop_times[-1] / (2 * rate(task))), records=RECORDS, progress=False,
@@ -44,7 +44,7 @@ def draw(fast: bool = False) -> Drawn:
     late = seen[:-1] + LATE * np.diff(seen)
     kept, snapshots = run.weights["time"].values, list(run.snapshots())
     found = [relative(layer_matrices(snapshots[int(np.argmin(np.abs(kept - t)))], task), task) for t in late]
-    expected = [relative(rung.matrices, task) for rung in forecast.rungs]
+    expected = [relative(matrices, task) for matrices in forecast.matrices]
     columns = list(zip(late, forecast.levels[1:], found, expected, strict=True))
     with styled():
         figure = Figure(figsize=(WIDTH, 0.7 + 0.62 * WIDTH))

@@ -31,7 +31,7 @@ from iclflow.models import Weights
 from iclflow.paper.drawn import Drawn, Gap, few, loss_table, stacked
 from iclflow.prediction.edges import stable_rates
 from iclflow.theory import directions, plateau_losses
-from iclflow.theory.edge import MODE_EDGE, mode_orbit
+from iclflow.theory.laws.edge import MODE_EDGE, mode_orbit
 from iclflow.units import clock_rate
 
 __all__ = ["draw"]

@@ -24,7 +24,7 @@ from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
 from iclflow.theory import plateau_losses
-from iclflow.theory.adam import EPSILON
+from iclflow.theory.laws.adam import EPSILON
 from iclflow.units import clock_rate
 
 __all__ = ["draw"]

@@ -17,14 +17,8 @@ from scipy.special import zeta
 import iclflow as icl
 from iclflow.figures.style import GREY, MODEL_COLOUR, THEORY, WIDTH, letters, power_of_ten, shades, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap
-from iclflow.theory.scaling import (
-    ScalarModes,
-    ScalingLaws,
-    merged_excess,
-    scalar_modes,
-    scaling_laws,
-    separate_excess,
-)
+from iclflow.theory.collinear import Modes
+from iclflow.theory.laws.scaling import ScalingLaws, merged_excess, scalar_modes, scaling_laws, separate_excess
 
 __all__ = ["draw", "fitted"]
 
@@ -140,7 +134,7 @@ def fitted(dim: int, a: float, b: float, size: float = 1e-3) -> dict[str, float]
     }
 
 
-def unlearned(modes: ScalarModes, laws: ScalingLaws) -> float:
+def unlearned(modes: Modes, laws: ScalingLaws) -> float:
     """What the directions beyond D are worth."""
     return float(modes.saved[0] * zeta(laws.a + laws.b, len(modes.drive) + 1))
 

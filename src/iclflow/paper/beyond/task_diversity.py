@@ -34,7 +34,7 @@ from iclflow.figures.style import (
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
 from iclflow.results.run import Run
 from iclflow.theory import drop_time_distribution
-from iclflow.theory.task_sets import task_set_levels
+from iclflow.theory.laws.task_sets import task_set_levels
 
 __all__ = ["draw"]
 

@@ -16,7 +16,8 @@ from iclflow.comparison.comparing import compare_one
 from iclflow.figures.style import THEORY, WIDTH, letters, log_time, plateau_lines, shades, styled, theory_key
 from iclflow.paper.drawn import Drawn, Gap, loss_table, stacked
 from iclflow.results.run import Run
-from iclflow.theory import landscape, lazy, minimum, plateau_losses
+from iclflow.theory import landscape, minimum, plateau_losses
+from iclflow.theory.laws import lazy
 
 __all__ = ["draw"]
 

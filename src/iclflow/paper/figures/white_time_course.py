@@ -18,7 +18,8 @@ from iclflow.figures.style import MODEL_COLOUR, THEORY, WIDTH, letters, plateau_
 from iclflow.models import equivalence
 from iclflow.paper.drawn import Drawn, Gap, stacked
 from iclflow.results.run import Run
-from iclflow.theory import minimum, white
+from iclflow.theory import minimum
+from iclflow.theory.laws import white
 
 __all__ = ["draw"]
 

@@ -14,15 +14,15 @@ from iclflow.prediction.batches import GROWTH, Batches, grown_drop
 from iclflow.prediction.margins import BEYOND_EDGE, DOUBTFUL, Margin, drop_margin, interval
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Curve, Prediction, Times
 from iclflow.theory import merged
-from iclflow.theory.collinear import follow
-from iclflow.theory.edge import merged_sharpness
 from iclflow.theory.landscape import Directions, landscape
-from iclflow.theory.momentum import merged_steps
-from iclflow.theory.muon import muon_merged
+from iclflow.theory.laws.edge import merged_sharpness
+from iclflow.theory.laws.momentum import merged_steps
+from iclflow.theory.laws.muon import muon_merged
 from iclflow.theory.separate import rank_optimum
+from iclflow.theory.solve import solve
 
 __all__ = ["Drop", "single_drop"]
 
@@ -34,6 +34,9 @@ class Drop(Regime):
 
     quick: ClassVar[bool] = True
     sequences: ClassVar[int] = GROWTH
+    measured: ClassVar[frozenset[frozenset[str]]] = strata(
+        "", "vectors", "outputs", "decay", "steps", "steps momentum", "steps batch", "steps sample"
+    )
 
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:
@@ -70,7 +73,7 @@ class Drop(Regime):
 
         def states(at: Times) -> Float[np.ndarray, "T n"]:
             at = np.asarray(at, dtype=float)
-            return follow(modes, start.alpha, max(float(at.max(initial=0.0)), 1e-12)).at(at)
+            return solve(modes, modes.start(start.alpha), max(float(at.max(initial=0.0)), 1e-12)).at(at)
 
         found = single_drop(
             levels=(L.base, lowest),

@@ -1,13 +1,14 @@
 """Merged attention where some sequences share a task vector, on white tokens: five numbers (`theory.in_weight`)."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from iclflow.prediction.margins import mixture_margin
 from iclflow.prediction.problem import Problem
 from iclflow.prediction.regimes.drop import single_drop
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Prediction
 from iclflow.theory import in_weight
 
@@ -16,6 +17,8 @@ __all__ = ["Mixture"]
 
 class Mixture(Regime):
     """One drop of the loss on a mixture of new tasks and a shared one."""
+
+    measured: ClassVar[frozenset[frozenset[str]]] = strata("", "vectors")
 
     @classmethod
     def flow(cls, problem: Problem) -> Prediction:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from iclflow.config import Task
+from iclflow.data.spectrum import covariances
 from iclflow.errors import BadInput
 from iclflow.models import Model
 from iclflow.models.reduced import Reduced
@@ -16,12 +17,20 @@ from iclflow.prediction.problem import Problem
 from iclflow.prediction.result import Prediction
 from iclflow.theory.landscape import Directions
 
-__all__ = ["Regime"]
+__all__ = ["Regime", "strata"]
 
 ODD_TASKS = (
     "The forecast is that of the label blocks, which is exact with mirror_tasks or freeze_vectors; otherwise the odd"
     " moments of the tasks train the vector blocks too (theory.task_sets.odd_drive), and drops come earlier."
 )
+
+
+UNMEASURED = "No coverage was measured for this combination of settings, so the intervals are not called reliable."
+
+
+def strata(*terms: str) -> frozenset[frozenset[str]]:
+    """Combinations of terms (`Problem.terms`), each written with blanks."""
+    return frozenset(frozenset(each.split()) for each in terms)
 
 
 class Regime:
@@ -31,6 +40,7 @@ class Regime:
     """
 
     quick: ClassVar[bool] = False  # whether a forecast takes milliseconds
+    measured: ClassVar[frozenset[frozenset[str]]] = frozenset()  # terms whose coverage `benchmarks.forecasts` measures
     sequences: ClassVar[int] = 0  # that the noise of minibatches is averaged over; 0 where there is no theory of it
 
     @classmethod
@@ -38,11 +48,15 @@ class Regime:
         """The prediction for a problem."""
         task = problem.task
         try:
+            if problem.on_population and np.linalg.matrix_rank(covariances(task).token) < task.dim:
+                raise np.linalg.LinAlgError
             changed = with_batches(with_optimizer(problem), problem)
         except np.linalg.LinAlgError:
             raise BadInput(
                 "spectrum: must have full rank for a forecast; these data do not span all directions"
             ) from None
+        if changed.reliable and problem.terms not in cls.measured:
+            changed = replace(changed.noted(UNMEASURED), reliable=False)
         odd = task.tasks is not None and not task.symmetric and not problem.training.freeze_vectors
         return replace(changed.noted(ODD_TASKS), reliable=False) if odd else changed
 

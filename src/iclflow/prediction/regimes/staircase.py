@@ -16,22 +16,26 @@ from iclflow.prediction.margins import (
     FEW_TASKS,
     FINE,
     LOST,
-    edge_share,
+    TOGETHER,
+    WIDE,
     head_shares,
     interval,
     staircase_margin,
+    takes_steps,
+    widths,
 )
 from iclflow.prediction.optimizers import ByMuon
 from iclflow.prediction.problem import Problem, parts_of
-from iclflow.prediction.regimes.regime import Regime
+from iclflow.prediction.regimes.regime import Regime, strata
 from iclflow.prediction.result import Prediction
 from iclflow.system.cores import one_blas_thread
-from iclflow.theory.edge import sharpness
-from iclflow.theory.forecast import Forecast, forecast, iterated
+from iclflow.theory.equations import Parts
+from iclflow.theory.forecast import Forecast, forecast, stepped
 from iclflow.theory.landscape import Directions, Landscape, component_count, directions
-from iclflow.theory.muon import muon_heads, muon_stacked
-from iclflow.theory.race import Momentum
-from iclflow.theory.separate import rank_optimum
+from iclflow.theory.laws.edge import sharpness
+from iclflow.theory.laws.muon import muon_heads, muon_stacked
+from iclflow.theory.race import Accuracy, Unfinished
+from iclflow.theory.separate import SampleLandscape, rank_optimum
 
 __all__ = ["Staircase"]
 
@@ -40,26 +44,24 @@ class Staircase(Regime):
     """Heads learn one direction after another."""
 
     sequences: ClassVar[int] = FORCE
+    measured: ClassVar[frozenset[frozenset[str]]] = strata(
+        *("", "vectors", "outputs", "outputs vectors", "tasks", "decay", "sample"),
+        *("steps", "steps vectors", "steps sample", "steps decay", "steps batch"),
+        *("steps momentum", "steps momentum decay"),
+    )
 
     @classmethod
     def descent(cls, problem: Problem) -> Prediction:
         """Every drop with its interval [`interval`], by flow, descent or momentum, with weight decay."""
-        parts = problem.parts
-        if problem.asymmetry > ASYMMETRIC:
+        if problem.asymmetry > ASYMMETRIC and not problem.drifting:
             return no_times(problem, FEW_TASKS)
         with one_blas_thread():  # matrices so small that threads would only wait for each other
-            fine, coarse = forecast(problem.source, [parts, parts], [FINE, COARSE], problem.decay, problem.lag_step)
+            try:
+                fine, coarse = stepped_race(problem) if takes_steps(problem) else plain_race(problem)
+            except (Unfinished, np.linalg.LinAlgError):
+                return no_times(problem, LOST)
         if fine is None or coarse is None:
-            return no_times(problem, LOST)
-        steps = problem.training.lr is not None and edge_share(problem) > ITERATED
-        if steps and (count := int(np.ceil(LONGER * fine.drop_times.max(initial=0.0) / problem.step))) <= MOST_STEPS:
-            with one_blas_thread():
-                fine = iterated(
-                    problem.source, parts, Momentum(problem.lr * problem.rate, problem.beta, problem.shrink), count
-                )
-            if fine is None:
-                return no_times(problem, BEYOND_EDGE)
-            coarse = fine
+            return no_times(problem, BEYOND_EDGE)
         margin = staircase_margin(problem, fine, coarse)
         return Prediction(
             levels=fine.levels,
@@ -107,16 +109,51 @@ class Staircase(Regime):
         times = np.full((len(starts), count), np.inf)
         with one_blas_thread():
             for begin in range(0, len(starts), SIDE_BY_SIDE):
-                some = starts[begin : begin + SIDE_BY_SIDE]
-                for row, found in zip(times[begin:], forecast(task, some, [FINE] * len(some)), strict=False):
-                    row[: 0 if found is None else len(found.drop_times)] = np.inf if found is None else found.drop_times
+                pairs = race_pairs(task, starts[begin : begin + SIDE_BY_SIDE])
+                for row, (fine, _) in zip(times[begin:], pairs, strict=False):
+                    row[: 0 if fine is None else len(fine.drop_times)] = np.inf if fine is None else fine.drop_times
         return times
 
 
-ITERATED = 0.1  # of the edge of stability: steps beyond it are taken one by one
-MOST_STEPS = 100_000  # that are taken; more are followed by their field
-LONGER = 1.5  # times the last drop by the field of the steps
 SIDE_BY_SIDE = 100  # draws whose races are followed together
+
+
+Pair = tuple[Forecast | None, Forecast | None]
+
+
+def race_pairs(source: Task | SampleLandscape, starts: list[Parts], **terms: float) -> list[Pair]:
+    """A fine and a coarse forecast from every start, side by side; where they are far apart, heads stay together."""
+
+    def race(starts: list[Parts], pair: tuple[Accuracy, Accuracy]) -> list[Pair]:
+        found = forecast(source, [start for start in starts for _ in range(2)], pair * len(starts), **terms)
+        return list(zip(found[::2], found[1::2], strict=True))
+
+    pairs = race(starts, (FINE, COARSE))
+    return [pair if sure(*pair) else race([start], TOGETHER)[0] for start, pair in zip(starts, pairs, strict=True)]
+
+
+def sure(fine: Forecast | None, coarse: Forecast | None) -> bool:
+    """Whether it makes no difference that heads at rest have left, or none has."""
+    if fine is None or coarse is None:
+        return False
+    return fine.together or not (fine.turning or (widths(fine, coarse) > WIDE).any())
+
+
+def plain_race(problem: Problem) -> Pair:
+    """A fine and a coarse forecast by the flow, with decay and the field of finite steps."""
+    delay = 0.0 if problem.pace is None else problem.pace.delay
+    terms = {"decay": problem.decay, "step": problem.lag_step, "delay": delay}
+    [(fine, coarse)] = race_pairs(problem.source, [problem.parts], **terms)
+    if fine is None or coarse is None:
+        raise Unfinished
+    return fine, coarse
+
+
+def stepped_race(problem: Problem) -> Pair:
+    """The same by the steps themselves; `None` where they diverge."""
+    assert problem.pace is not None
+    fine, coarse = (stepped(problem.source, problem.parts, accuracy, problem.pace) for accuracy in (FINE, COARSE))
+    return fine, coarse
 
 
 def never_learned(problem: Problem, found: Forecast) -> tuple[int, ...]:

@@ -59,8 +59,6 @@ def check(path: Path) -> Report:
             abouts.append(read_about(path / name))
         except DamagedStore as error:
             report.broken.append(str(error))
-        except OSError as error:
-            report.broken.append(f"{path / name}: cannot be read ({error.strerror})")
     if len(abouts) == 2 and abouts[0] != abouts[1]:
         report.broken.append(f"{path / COPY}: differs from {SWEEP}")
     if not abouts:
@@ -112,7 +110,7 @@ def restore(path: Path, report: Report) -> None:
         try:
             about = read_about(path / name)
             break
-        except (DamagedStore, OSError):
+        except DamagedStore:
             continue
     for directory in (path / "runs", path / ARRAYS):
         if directory.exists() and not directory.is_dir():

@@ -34,7 +34,7 @@ __all__ = ["Store", "is_sweep", "open_store", "prepare_store"]
 SCHEMA = 1
 SWEEP, COPY, ARRAYS, RUNS, WORK = "sweep.json", "sweep.copy.json", "arrays.zarr", "runs", ".work"
 OURS = {SWEEP, COPY, ARRAYS, RUNS, WORK, ".lock"}
-UNREADABLE = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+UNREADABLE = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 
 def is_sweep(path: Path) -> bool:
@@ -203,6 +203,8 @@ def read_about(file: Path) -> dict[str, Any]:
             raise DamagedStore(f"{file}: is damaged")
     except FileNotFoundError:
         raise DamagedStore(f"{file}: is missing") from None
+    except OSError as error:
+        raise DamagedStore(f"{file}: cannot be read ({error.strerror})") from None
     except (KeyError, TypeError, AttributeError):
         raise DamagedStore(f"{file}: is damaged") from None
     return about

@@ -22,7 +22,7 @@ from iclflow.config import Task
 from iclflow.errors import BadInput
 from iclflow.theory.landscape import Landscape, landscape
 
-__all__ = ["White", "balanced_gain", "gain", "half_time", "loss", "paper_gain", "single_head_gain", "white_landscape"]
+__all__ = ["White", "gain", "loss", "paper_gain", "white_landscape"]
 
 
 class White(NamedTuple):
@@ -61,8 +61,9 @@ def gain(task: Task, alpha: float, beta: float, time: Float[np.ndarray, " T"]) -
     $$\frac{X - X_-}{X_+ - X} = \frac{1 - X_-}{X_+ - 1}\, e^{2\varrho t/\tau},\quad
       X_\pm = \frac{s\pm\varrho}{2m\alpha},\quad \varrho = \sqrt{s^2 + 4m^2\alpha\beta}$$
 
-    `alpha` and `beta` come from `theory.merged.alignment`. With `alpha = 0` the weights decay to the zero
-    function.
+    `alpha` and `beta` come from `theory.merged.alignment`. With `alpha = 0` the weights decay to the zero function;
+    with `beta = 0`, where all heads start on the growing line $v = y$, this is Eq. 10 for any white task
+    [`white-balanced`]: $\sigma = e^{2st}/[(e^{2st} - 1)/\sigma_\infty + \sqrt{OD}/\alpha]$.
     """
     s, m, width, _ = white_landscape(task)
     if alpha < 0 or beta < 0:
@@ -85,64 +86,13 @@ def loss(task: Task, gain: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     return white.scene.base - 2 * gain * np.trace(white.scene.cross) + gain**2 * task.dim * white.curvature
 
 
-def balanced_gain(task: Task, alpha: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-    r"""$\sigma(t)$ when $\beta = 0$: all heads start on the growing line $v = y$ [`white-balanced`].
-
-    $$\sigma(t) = \frac{e^{\gamma t}}{(e^{\gamma t} - 1)/\sigma_\infty + \sqrt{OD}/\alpha},\qquad
-      \gamma = 2s/\tau$$
-    """
-    white = white_landscape(task)
-    if not alpha > 0:
-        raise BadInput(f"alpha: {alpha} must be greater than 0")
-    fading = np.exp(-2 * white.drive * np.asarray(time, dtype=float))
-    return 1 / ((1 - fading) / white.final + white.width / alpha * fading)
-
-
 def paper_gain(dim: int, context: int, initial: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     r"""Eq. 10 as printed, for $\Lambda = \Omega = I$ and one output [`white-paper`].
 
     $$\sigma(t) = \frac{e^{2\sqrt D t/\tau}}{(1 + (1+D)/N)(e^{2\sqrt D t/\tau} - 1) + \sqrt D/w_{init}^2}$$
 
-    Read $w_{init}^2$ as $\alpha$. A `white` spectrum has trace 1, so $\Lambda = I/D$: use `balanced_gain` for
-    it.
+    Read $w_{init}^2$ as $\alpha$. A `white` spectrum has trace 1, so $\Lambda = I/D$: use
+    `gain` with `beta = 0` for it.
     """
     fading = np.exp(-2 * np.sqrt(dim) * np.asarray(time, dtype=float))
     return 1 / ((1 + (1 + dim) / context) * (1 - fading) + np.sqrt(dim) / initial**2 * fading)
-
-
-def single_head_gain(task: Task, value: float, trace: float, time: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-    r"""$\sigma(t)$ of a single head [`white-single-head`].
-
-    It starts at $v$ = `value` and $y = \operatorname{tr}U/\sqrt D$ = `trace`. The hyperbola $a^2 - y^2 = \pm
-    K$ is conserved. With $x$ the smaller of $y/a$ and $a/y$, $\kappa = mK/2$:
-
-    $$\tau\dot x = s - 2\kappa x - s x^2,\qquad x_\pm = \frac{-\kappa\pm\sqrt{s^2+\kappa^2}}{s},\qquad
-      \sigma = \frac{K x}{\sqrt{OD}\,(1 - x^2)} .$$
-    """
-    s, m, width, _ = white_landscape(task)
-    K = abs(value**2 - trace**2)
-    if K == 0:
-        return gain(task, (value + trace) ** 2 / 4, (value - trace) ** 2 / 4, time)
-    kappa, start = m * K / 2, trace / value if abs(value) > abs(trace) else value / trace
-    rho = np.hypot(s, kappa)
-    upper, lower = s / (kappa + rho), -(kappa + rho) / s
-    fading = np.exp(-2 * rho * np.asarray(time, dtype=float))
-    x = (upper * (start - lower) + lower * (upper - start) * fading) / ((start - lower) + (upper - start) * fading)
-    return K * x / (1 - x**2) / width
-
-
-def half_time(task: Task, alpha: float, fraction: float = 0.5) -> float:
-    r"""The time at which the gain is `fraction` of $\sigma_\infty$ [`white-half-time`].
-
-    $$t_{1/2} = \frac{\tau}{2s}\,\ln\Big(\frac{\sqrt{OD}\,\sigma_\infty}{\alpha} - 1\Big)$$
-
-    At half the gain three quarters of the loss are gone; half of the loss is gone at `fraction = 1 -
-    2**-0.5`.
-    """
-    white = white_landscape(task)
-    if not 0 < fraction < 1:
-        raise BadInput(f"fraction: {fraction} must lie between 0 and 1")
-    ratio = white.width * white.final / alpha if alpha > 0 else 0.0
-    if ratio <= 1:
-        raise BadInput(f"alpha: {alpha} must be positive and below its final value {white.width * white.final:.4g}")
-    return float(np.log(fraction / (1 - fraction) * (ratio - 1)) / (2 * white.drive))

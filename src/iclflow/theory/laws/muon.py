@@ -47,16 +47,14 @@ def muon_stacked(d: Directions, decay: float = 0.0) -> MuonCourse:
     check_commuting(d, "Muon's theory")
     largest = 3 * float(np.cbrt(d.strength.max() * np.linalg.norm(d.drive) / d.drive.min()))
     time = np.linspace(0, largest, GRID)
-    ds, v, k, done = time[1], np.zeros(len(d.drive)), np.zeros(len(d.drive)), np.zeros(len(d.drive), dtype=bool)
-    A = np.zeros((GRID, len(d.drive)))
+    ds, v, A = time[1], np.zeros(len(d.drive)), np.zeros((GRID, len(d.drive)))
+    k, middle = unit_speed(time, decay), unit_speed(time - ds / 2, decay)
     for n in range(1, GRID):
-        middle = k + ds / 2 * (1 - decay * k)
-        p = np.where(done, 0.0, middle**2 * np.maximum(d.drive - d.curvature * A[n - 1], 0.0))
+        growing = A[n - 1] < d.strength
+        p = np.where(growing, middle[n] ** 2 * (d.drive - d.curvature * A[n - 1]), 0.0)
         size = np.linalg.norm(p)
         v = v + ds * ((np.sqrt(d.outputs) * p / size if size > 0 else 0.0) - decay * v)
-        k = k + ds * (1 - decay * middle)
-        A[n] = np.where(done, d.strength, np.minimum(v * k**2, d.strength))
-        done = done | (A[n] >= d.strength)
+        A[n] = np.where(growing, np.minimum(v * k[n] ** 2, d.strength), d.strength)
     return MuonCourse(time, A)
 
 

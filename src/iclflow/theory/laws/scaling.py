@@ -35,12 +35,13 @@ from iclflow.config import Task
 from iclflow.config.spectra import is_matrix
 from iclflow.data.spectrum import spectrum_eigenvalues
 from iclflow.errors import BadInput
+from iclflow.theory.collinear import Modes
 from iclflow.theory.landscape import length_factors
 from iclflow.theory.single_mode import clock_from
+from iclflow.theory.solve import solve
 
 __all__ = [
     "PowerLaw",
-    "ScalarModes",
     "ScalingLaws",
     "merged_excess",
     "scalar_modes",
@@ -52,7 +53,6 @@ LOGITS = np.linspace(-60, 40, 40_000)  # of the fraction learned, at which the s
 LOG_LEARNED, LOG_LEFT = -np.logaddexp(0, -LOGITS), -np.logaddexp(0, LOGITS)  # of X and of 1 - X
 CLOCK = clock_from(np.exp(LOG_LEARNED / 3), LOG_LEFT)
 LEFT = np.exp(2 * LOG_LEFT)  # (1 - X)^2: the share of its loss that a direction has yet to save
-SHARE = 0.01  # of the time since the escape that one step of the merged equations takes
 
 Times = Float[np.ndarray, " T"]
 Vector = Float[np.ndarray, " D"]
@@ -139,26 +139,7 @@ def merged_integrals(a: float, b: float) -> tuple[float, float]:
     return first, float(np.sum(y ** (1 - a - b) * (1 - X) ** 2) * width)
 
 
-@dataclass(frozen=True)
-class ScalarModes:
-    """Drive and curvature of every direction, in the order of the spectrum, and the loss of the zero function."""
-
-    drive: Vector
-    curvature: Vector
-    base: float
-
-    @property
-    def saved(self) -> Vector:
-        r"""$T_d^2 = g_d^2/m_d$."""
-        return self.drive**2 / self.curvature
-
-    @property
-    def minimum(self) -> float:
-        """The lowest loss."""
-        return float(self.base - self.saved.sum())
-
-
-def scalar_modes(task: Task) -> ScalarModes:
+def scalar_modes(task: Task) -> Modes:
     """Drive and curvature from eigenvalues alone: no matrix is formed, so D may be in the tens of thousands.
 
     Args:
@@ -176,7 +157,8 @@ def scalar_modes(task: Task) -> ScalarModes:
     k1, k2, k3 = length_factors(task)
     drive, power = token**2 * omega, float(np.sum(token * omega))
     context = (k2 + k3) * drive + k3 * (power + task.label_noise) * token
-    return ScalarModes(k1 * drive, context * token, power + task.label_noise * task.query_noise)
+    base = power + task.label_noise * task.query_noise
+    return Modes(base, 1, k1 * drive, context * token)
 
 
 def eigenvalues(task: Task) -> tuple[Vector, Vector]:
@@ -189,7 +171,7 @@ def eigenvalues(task: Task) -> tuple[Vector, Vector]:
     return token, spectrum_eigenvalues(task.task_spectrum, task.dim, trace=float(task.dim))
 
 
-def separate_excess(modes: ScalarModes, sizes: Vector | float, time: Times) -> Times:
+def separate_excess(modes: Modes, sizes: Vector | float, time: Times) -> Times:
     r"""The excess if every direction has a balanced head of its own [`scalar-loss`].
 
     $$\tau\dot v_d = g_dv_d^2 - m_dv_d^5 ,$$
@@ -212,17 +194,11 @@ def separate_excess(modes: ScalarModes, sizes: Vector | float, time: Times) -> T
     if not ((x > 0) & (x < 1)).all():
         raise BadInput(f"sizes: must lie between 0 and the final sizes, the smallest of which is {c.min():.4g}")
     begin, pace = clock_from(x, np.log1p(-(x**3))), modes.drive * c
-    left = [modes.saved @ np.interp(begin + pace * t, CLOCK, LEFT) for t in np.asarray(time, dtype=float)]
-    return np.array(left)
+    return np.array([modes.saved @ np.interp(begin + pace * t, CLOCK, LEFT) for t in np.asarray(time, dtype=float)])
 
 
-def merged_excess(modes: ScalarModes, alpha: float, time: Times) -> Times:
-    r"""The excess of merged attention from a small start [`scalar-loss`].
-
-    $$\tau\dot a = \sum_du_d(g_d - m_dau_d),\qquad \tau\dot u_d = a(g_d - m_dau_d),$$
-
-    The strengths $p = au$ obey $\dot p = a^2(g - mp) + p\,\dot a/a$ with $a^2 = |p|$; every step solves them exactly
-    with the value and the growth rate of its middle.
+def merged_excess(modes: Modes, alpha: float, time: Times) -> Times:
+    r"""The excess of merged attention from a small start [`scalar-loss`], by `theory.collinear`.
 
     Args:
         modes: The directions.
@@ -238,30 +214,5 @@ def merged_excess(modes: ScalarModes, alpha: float, time: Times) -> Times:
     time = np.asarray(time, dtype=float)
     if not alpha > 0 or (np.diff(time) <= 0).any():
         raise BadInput(f"alpha, time: {alpha} must be positive and times must rise")
-    g, m = modes.drive, modes.curvature
-    rate = float(np.linalg.norm(g))
-    begin = max(0.0, np.log(1e-4 * rate / (alpha * m.max())) / (2 * rate))  # until then growth is exponential
-    p = alpha * np.exp(2 * rate * begin) * g / rate
-
-    def grown(p: Vector, a: float, growth: float, step: float) -> Vector:
-        pull = m * a**2 - growth
-        return p * np.exp(-pull * step) - a**2 * g * np.expm1(-pull * step) / np.where(pull == 0, 1e-300, pull)
-
-    def size_after(p: Vector, first: float, a: float, step: float) -> float:
-        """The norm of u at the end of a step during which the value is a."""
-        return float(np.linalg.norm(grown(p * (a / first), a, 0.0, step))) / a
-
-    now, left = begin, []
-    for t in time:
-        if t <= begin:
-            strength = alpha * np.exp(2 * rate * t) * g / rate
-            left.append(modes.saved @ (1 - m * strength / g) ** 2)
-            continue
-        while now < t:
-            step = min(SHARE * max(now - begin, 1 / rate), t - now)
-            first = float(np.sqrt(np.linalg.norm(p)))
-            middle = float(np.sqrt(first * size_after(p, first, first, step)))
-            p = grown(p, middle, np.log(size_after(p, first, middle, step) / first) / step, step)
-            now += step
-        left.append(modes.saved @ (1 - m * p / g) ** 2)
-    return np.array(left)
+    strength = modes.split(solve(modes, modes.start(alpha), float(time[-1])).at(time))[2]
+    return (1 - modes.curvature * strength / modes.drive)[:, 0] ** 2 @ modes.saved

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from iclflow.config import Task
 from iclflow.data.spectrum import covariances, task_vectors
-from iclflow.theory.landscape import component_count, landscape, lengths
+from iclflow.theory.landscape import block_force, component_count, landscape
 from iclflow.theory.separate import rank_optimum
 
 __all__ = ["OddDrive", "TaskSetLevels", "odd_drive", "task_set_levels"]
@@ -70,12 +70,7 @@ class OddDrive(NamedTuple):
 def odd_drive(task: Task) -> OddDrive:
     r"""The force of odd task moments on the vector blocks, beside that on the label blocks [`odd-drive`].
 
-    $E[y_q S_{ab}x_c]$ over the tasks: with $\bar w$ their mean and $\kappa_1, \kappa_0 = E[n/\rho], E[1/\rho]$
-
-    $$\kappa_1\Lambda S_K\Lambda,\qquad
-      \kappa_1\,\tfrac1K\textstyle\sum_k(w_k'\Lambda w_k + \sigma^2)\,\Lambda w_k,\qquad
-      (\kappa_1+\kappa_0)\Lambda_{ab}(\Lambda\bar w)_c
-      + \kappa_0\big[\Lambda_{ac}(\Lambda\bar w)_b + \Lambda_{bc}(\Lambda\bar w)_a\big].$$
+    The Frobenius norms of the blocks of `theory.landscape.block_force`.
 
     Args:
         task: The task; the last two are zero if tasks have either sign equally often.
@@ -89,11 +84,5 @@ def odd_drive(task: Task) -> OddDrive:
     label = float(np.linalg.norm(landscape(task).cross))
     if task.symmetric:
         return OddDrive(label, 0.0, 0.0)
-    token, w = covariances(task).token, task_vectors(task)[:, 0]
-    n, rho = lengths(task)
-    k1, k0 = float(np.mean(n / rho)), float(np.mean(1 / rho))
-    pulled, mean = w @ token, token @ w.mean(axis=0)
-    third = (np.sum(pulled * w, axis=1) + task.label_noise) @ pulled / len(w)
-    crossed = np.einsum("ac,b->abc", token, mean)
-    tokens = (k1 + k0) * np.einsum("ab,c->abc", token, mean) + k0 * (crossed + crossed.transpose(1, 0, 2))
-    return OddDrive(label, float(k1 * np.linalg.norm(third)), float(np.linalg.norm(tokens)))
+    b, D = block_force(task, covariances(task).token, task_vectors(task)[:, 0]), task.dim
+    return OddDrive(label, float(np.linalg.norm(b[D, D])), float(np.linalg.norm(b[:D, :D])))

@@ -20,8 +20,6 @@ from iclflow.theory.merged import Matrices, Matrix, Times, Values, lowest_loss, 
 from iclflow.theory.separate import Keys
 
 __all__ = [
-    "expected_loss_merged",
-    "expected_loss_separate",
     "frozen_loss",
     "kernel_merged",
     "kernel_separate",
@@ -70,14 +68,3 @@ def frozen_loss(L: Landscape, kernel: float | Float[np.ndarray, "DD DD"], start:
     rates, vectors = np.linalg.eigh(half @ full @ half)
     weights = (vectors.T @ half @ (start - minimiser(L)).ravel()) ** 2
     return lowest_loss(L) + np.exp(-2 * np.outer(time, rates)) @ weights
-
-
-def expected_loss_merged(L: Landscape, heads: int, value: float, matrix: float) -> float:
-    r"""$E\,L(0) = L_0 + H s_v^2 s_U^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
-    return L.base + heads * (value * matrix) ** 2 * float(np.trace(L.context) * np.trace(L.query))
-
-
-def expected_loss_separate(L: Landscape, heads: int, rank: int, value: float, key: float, query: float) -> float:
-    r"""$E\,L(0) = L_0 + HR s_v^2 s_k^2 s_q^2 \operatorname{tr}B \operatorname{tr}\Lambda$ [`lazy-start`]."""
-    power = heads * rank * (value * key * query) ** 2
-    return L.base + power * float(np.trace(L.context) * np.trace(L.query))

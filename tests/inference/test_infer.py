@@ -155,7 +155,7 @@ def test_steps_need_a_clock_and_bad_input_is_named(tmp_path, run):
         (lambda: icl.infer(losses, time=TIMES, model="mlp"), "model"),
         (lambda: icl.infer(losses, time=TIMES, out_dim=0), "out_dim"),
         (lambda: icl.infer(losses, time=TIMES, label_noise=-1.0), "label_noise"),
-        (lambda: icl.infer(losses[:8], time=TIMES[:8]), "curve"),
+        (lambda: icl.infer(losses[:7], time=TIMES[:7]), "curve"),
         (lambda: icl.infer(run, lr=0.1), "lr"),
         (lambda: icl.infer(str(tmp_path / "none.csv")), "curve"),
     ):

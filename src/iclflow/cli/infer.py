@@ -35,7 +35,7 @@ def infer(
 ) -> int:
     """Infer eigenvalues, context length and initial sizes from a loss curve, and whether this theory made it.
 
-    Example: iclflow infer mine.csv --lr 0.02
+    Example: iclflow infer mine.csv
 
     A run and a column `time` bring the clock t/tau; steps need --lr.
     """

@@ -27,6 +27,8 @@ from iclflow.theory.separate import SampleLandscape, rank_optimum
 
 __all__ = ["Distance", "Overlay", "lay_over"]
 
+FAR = 0.05  # relative distance of a plateau from every level, from which the task may be another one
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -63,10 +65,26 @@ class Overlay:
             for level, near in self.plateaus[curve.name]:
                 theory = "" if near is None else f"   nearest level {near:.6f}   off by {level / near - 1:+.2%}"
                 lines.append(f"    plateau {level:.6f}{theory}")
+            if curve.name in self.strangers:
+                lines.append(f"    {self.foreign(curve.name)}; icl.infer says what the curve fits")
         lines += [f"{d.curve} to {d.reference}: largest {d.largest:.3g}, mean {d.mean:.3g}" for d in self.distances]
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    @property
+    def strangers(self) -> dict[str, float]:
+        """The curves from elsewhere whose plateaus are not those of the task that was given, and how far they are."""
+        off = {
+            c.name: max((abs(level / near - 1) for level, near in self.plateaus[c.name] if near), default=0.0)
+            for c in self.curves
+            if c.run is None
+        }
+        return {name: far for name, far in off.items() if far > FAR}
+
+    def foreign(self, name: str) -> str:
+        """What is said about the levels of such a curve."""
+        return f"levels of the task you gave are {self.strangers[name]:.0%} off"
 
     def _repr_html_(self) -> str:
         """Curves and theory in a picture, distances and plateaus in tables, for notebooks."""

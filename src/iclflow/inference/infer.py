@@ -20,7 +20,7 @@ from iclflow.results.run import Run
 
 __all__ = ["infer"]
 
-FEWEST = 30  # points
+FEWEST = 8  # points
 
 HIDDEN = (
     "A curve does not tell noise on the labels, the covariance of the tasks and the kurtosis of the tokens from other"

@@ -124,7 +124,7 @@ def splits(seen: Observed, found: Fit) -> list[Numbers]:
         parts = drops.saved[worst] * np.array([share, 1 - share])
         values = eigenvalue_of(parts, numbers.per_context, power)
         times = numbers.time[worst] + lag / drops.pace[worst] * np.array([share - 1, share])
-        if (times > 0).all():
+        if (times > 0).all() and (times < 10 * seen.time[-1]).all():
             kept = lambda old, new: np.concatenate([np.delete(old, worst), new])
             ways.append(numbers._replace(eigenvalue=kept(numbers.eigenvalue, values), time=kept(numbers.time, times)))
     return ways

@@ -116,7 +116,8 @@ class Fit:
     def misfit(self) -> float:
         """The mean square of the residuals in units of the errors; 1 where all is as it was taken to be."""
         free = max(len(self.residual) - len(self.inverse), 1)
-        return max(float(np.sum(self.residual**2) / free), LEAST_MISFIT)
+        squares = float(np.sum(self.residual**2) / free)
+        return max(squares, LEAST_MISFIT) if np.isfinite(squares) else np.inf
 
     @property
     def independent(self) -> float:
@@ -193,6 +194,8 @@ def errors(seen: Observed, drops: Drops) -> Float[np.ndarray, " n"]:
 
 def scaled_inverse(curvature: Float[np.ndarray, "F F"]) -> Float[np.ndarray, "F F"]:
     """The inverse, or what stands for it where the curve does not tell all numbers; those have a large variance."""
+    if not np.isfinite(curvature).all():
+        return np.diag(np.full(len(curvature), np.inf))
     size = np.sqrt(np.diag(curvature) + 1e-12)
     values, vectors = np.linalg.eigh(curvature / np.outer(size, size))
     return (vectors / np.maximum(values, 1e-12)) @ vectors.T / np.outer(size, size)
@@ -204,7 +207,7 @@ def descended(
     """The best numbers for given errors, with residuals and slopes there: damped steps of Levenberg and Marquardt."""
     residual, damping, K = (curve(packed, setting, seen.time) - seen.loss) / error, 1e-3, len(packed) // 2 - 1
     slope = slopes(packed, setting, seen.time)[:, free] / error[:, None]
-    for _ in range(STEPS):
+    for _ in range(STEPS if np.isfinite(slope).all() and np.isfinite(residual).all() else 0):
         now, squares = drops(packed, setting), float(residual @ residual)
         curvature, downhill = slope.T @ slope, -slope.T @ residual
         weight = np.diag(np.diag(curvature) + 1e-30)
@@ -216,13 +219,13 @@ def descended(
             nearer[:K] = np.clip(nearer[:K], *np.log(np.array([1e-7, 10.0]) * seen.fall))
             nearer[-2], nearer[-1] = np.clip(nearer[-2], LEAST, MOST), max(nearer[-1], LOWEST)
             trial = (curve(nearer, setting, seen.time) - seen.loss) / error
-            if trial @ trial < squares:
+            later = slopes(nearer, setting, seen.time)[:, free] / error[:, None]
+            if trial @ trial < squares and np.isfinite(later).all():
                 break
             damping *= 5
         else:
             break
-        packed, residual, damping = nearer, trial, max(damping / 10, 1e-12)
-        slope = slopes(packed, setting, seen.time)[:, free] / error[:, None]
+        packed, residual, slope, damping = nearer, trial, later, max(damping / 10, 1e-12)
         if squares - float(residual @ residual) < ENOUGH * squares:
             break
     return packed, residual, slope

@@ -5,7 +5,8 @@ what has not dropped, and the shape of every drop is fixed: from two drops on th
 $M$ is the root mean square of what the fit leaves, beyond the noise, in units of the fall. Curves that this theory does
 make leave something too, because heads are not quite alone: more of it for larger initial weights, whose drops are
 wider, $\varepsilon = \max_d 1/(w_dT_d^*)$. Over random configurations $z = \ln M - a\ln\varepsilon$ has the tail in
-`TAIL`; the p-value is the share of such curves that fit no better.
+`TAIL`, and $\ln M$ that in `FAR`; the p-value is the share of such curves that fit no better, the smaller of the two.
+On a noisy curve, whose weights are shaken too, $z$ decides alone.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,8 @@ __all__ = ["Verdict", "judge", "misfit_score", "widest"]
 
 POWER = 1.0  # a
 TAIL = ((-4.8, 0.5), (-3.3, 0.2), (-2.1, 0.1), (-1.3, 0.05), (-0.3, 0.02), (0.5, 0.01))  # z and the share beyond it
-REJECTED = 0.02
+FAR = ((-11.0, 0.5), (-8.1, 0.2), (-7.1, 0.1), (-6.4, 0.05), (-5.8, 0.02), (-5.6, 0.01))  # ln M, likewise
+REJECTED = 0.015
 CHANCE = 3.0  # standard errors that the square of the noise is given
 WIDEST = 0.12  # epsilon, beyond which drops have no plateaus before them
 LONGEST = 2000.0  # context, beyond which a curve does not tell it from an infinite one
@@ -46,9 +48,9 @@ def misfit_score(seen: Observed, fit: Fit) -> tuple[float, float]:
     return misfit, float(np.log(misfit) - POWER * np.log(widest(fit)))
 
 
-def share_beyond(z: float) -> float:
-    """The share of curves of the theory that fit no better, between the places of the table and beyond them."""
-    places, shares = np.array(TAIL).T
+def share_beyond(z: float, tail: tuple[tuple[float, float], ...]) -> float:
+    """The share of curves of the theory that fit no better, between the places of a table and beyond them."""
+    places, shares = np.array(tail).T
     slope = np.log(shares[-1] / shares[-2]) / (places[-1] - places[-2])
     beyond = np.log(shares[-1]) + slope * (z - places[-1])
     return float(np.exp(np.where(z > places[-1], beyond, np.interp(z, places, np.log(shares)))))
@@ -59,7 +61,8 @@ def judge(seen: Observed, fit: Fit | None) -> Verdict:
     if fit is None:
         return Verdict(False, 0.0, "The curve shows no drop between two plateaus, and this theory makes nothing else.")
     misfit, z = misfit_score(seen, fit)
-    p, context, count = share_beyond(z), 1 / fit.numbers.per_context, len(fit.numbers.time)
+    p = share_beyond(z, TAIL) if seen.noisy else min(share_beyond(z, TAIL), share_beyond(float(np.log(misfit)), FAR))
+    context, count = 1 / fit.numbers.per_context, len(fit.numbers.time)
     off = f"the best staircase of this theory is {misfit:.2g} of the fall away from the curve"
     if p < REJECTED:
         return Verdict(False, p, f"This theory did not make the curve: {off}.")

@@ -9,15 +9,15 @@ is not measured again. Cheap claims come first. A line that a change of its clai
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from iclflow.claims import SUBJECTS, every_claim
-from iclflow.claims.registry import Claim, check
+from iclflow.studies import SUBJECTS, every_claim
+from iclflow.studies.measures import RUNS
+from iclflow.studies.study import Study, check
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINES, PAGE, COSTS = DOCS / "claims_at_offsets.jsonl", DOCS / "claims.md", DOCS / "claims.json"
@@ -41,37 +41,36 @@ def measured() -> dict[tuple[str, int], float]:
     return {(row["id"], row["offset"]): row["measured"] for row in rows}
 
 
-def subject_of(claim: Claim) -> str:
-    return claim.measure.__module__.rpartition(".")[2]
-
-
-def measure(claims: list[Claim], offsets: list[int], seconds: float) -> None:
+def measure(claims: list[Study], offsets: list[int], seconds: float) -> None:
     """Measure what is missing, subject by subject, since the claims of a subject share their runs."""
     begun, known = time.perf_counter(), measured()
     cost = {row["id"]: row["seconds"] for row in json.loads(COSTS.read_text())["claims"]}
-    by_subject = {s: [c for c in claims if subject_of(c) == s and c.seeds != "none"] for s in SUBJECTS}
-    order = sorted(SUBJECTS, key=lambda subject: sum(cost.get(c.id, 1.0) for c in by_subject[subject]))
+    subjects = [subject for chapter in SUBJECTS.values() for subject in chapter]
+    by_subject = {s: [c for c in every_claim(s).values() if c in claims and c.seeds != "none"] for s in subjects}
+    order = sorted(subjects, key=lambda subject: sum(cost.get(c.name, 1.0) for c in by_subject[subject]))
     for offset in offsets:
         for subject in order:
             for claim in by_subject[subject]:
-                if (claim.id, offset) in known or time.perf_counter() - begun > seconds:
+                if (claim.name, offset) in known or time.perf_counter() - begun > seconds:
                     continue
                 [outcome] = check([claim], offset)
-                row = {"id": claim.id, "offset": offset, "measured": outcome.measured}
+                row = {"id": claim.name, "offset": offset, "measured": outcome["measured"]}
                 with LINES.open("a") as file:
-                    file.write(json.dumps({**row, "seconds": round(outcome.seconds, 2)}) + "\n")
-                print(f"{offset:5d} {claim.id:32s} {outcome.measured:10.3e} of {claim.bound:.3g}", flush=True)
-            forget(subject)
+                    file.write(json.dumps({**row, "seconds": outcome["seconds"]}) + "\n")
+                print(f"{offset:5d} {claim.name:32s} {outcome['measured']:10.3e} of {claim.bound:.3g}", flush=True)
+            forget(by_subject[subject])
 
 
-def forget(subject: str) -> None:
-    """Drop the runs that the claims of a subject have kept."""
-    for kept in vars(sys.modules[f"iclflow.claims.{subject}"]).values():
-        if hasattr(kept, "cache_clear"):
-            kept.cache_clear()
+def forget(claims: list[Study]) -> None:
+    """Drop the runs that claims of a subject have kept, and what was computed from them."""
+    RUNS.things.clear()
+    for claim in claims:
+        for kept in claim.function.__globals__.values():
+            if hasattr(kept, "cache_clear"):
+                kept.cache_clear()
 
 
-def table(claims: dict[str, Claim]) -> str:
+def table(claims: dict[str, Study]) -> str:
     """The distribution of every measured number against its bound."""
     known = measured()
     lines = [
@@ -79,17 +78,17 @@ def table(claims: dict[str, Claim]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for claim in claims.values():
-        numbers = np.array([value for (id, _), value in known.items() if id == claim.id])
+        numbers = np.array([value for (id, _), value in known.items() if id == claim.name])
         if claim.seeds == "none" or not len(numbers):
             why = "has no seeds" if claim.seeds == "none" else "not measured yet"
-            lines.append(f"| `{claim.id}` | {why} | | | | {short(claim.bound)} | | |")
+            lines.append(f"| `{claim.name}` | {why} | | | | {short(claim.bound)} | | |")
             continue
         middle = float(np.median(numbers))
         ratio = "counts" if claim.bound == int(claim.bound) and (numbers == numbers.round()).all() else ""
         ratio = ratio or ("rounding" if middle < ROUNDING else f"{claim.bound / middle:.1f}")
         spread = " | ".join(short(x) for x in (numbers.min(), middle, numbers.max(), claim.bound))
         lines.append(
-            f"| `{claim.id}` | {len(numbers)} | {spread} | {ratio} | {int(np.sum(~(numbers <= claim.bound)))} |"
+            f"| `{claim.name}` | {len(numbers)} | {spread} | {ratio} | {int(np.sum(~(numbers <= claim.bound)))} |"
         )
     return "\n".join(lines)
 
@@ -110,7 +109,7 @@ def main() -> None:
         write()
         return
     warnings.simplefilter("ignore")
-    wanted = [c for c in claims.values() if chosen.only is None or c.id.startswith(tuple(chosen.only))]
+    wanted = [c for c in claims.values() if chosen.only is None or c.name.startswith(tuple(chosen.only))]
     offsets = list(OFFSETS) if chosen.offsets is None else [int(word) for word in chosen.offsets.split(",")]
     measure(wanted, offsets, chosen.seconds)
 

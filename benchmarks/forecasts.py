@@ -246,7 +246,7 @@ def white_samples(rng: Rng) -> Setting:
 def descent_on_samples(rng: Rng) -> Setting:
     one, model, how = samples(rng) if rng.random() < 0.5 else white_samples(rng)
     how["init"] = max(how["init"], 5e-3)
-    return one, model, {**how, "lr": stable(rng, one, model, 0.1, 0.8)}
+    return one, model, {**how, "lr": stable(rng, one, model, 0.05, 0.4)}
 
 
 @stratum("own data")

@@ -89,7 +89,7 @@ def golden(request) -> Golden:
     return Golden(path, json.loads(str(arrays.pop("meta"))), arrays)
 
 
-WHOLE_RUNS = ("paper", "explorer", "test_claims", "test_notebooks", "test_readme")
+WHOLE_RUNS = ("studies", "explorer", "test_notebooks", "test_readme")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -35,7 +35,7 @@ def test_an_array_a_file_and_a_run_have_the_same_gap(place):
     flow = icl.predict(TASK, MODEL, weights=run.initial_weights).loss(run.time.values)  # no lr tells how far steps lag
     apart = np.abs(run.loss.values - flow).max() / run.loss.values[0]
     assert timed.distances[0].largest == pytest.approx(apart, rel=1e-4)
-    assert apart > 10 * whole.largest_gap
+    assert apart > 4 * whole.largest_gap
     assert "theory" in str(timed)
 
 

@@ -60,8 +60,8 @@ def test_a_run_without_moments_draws_its_sample_again_to_be_compared():
     new = icl.train(**settings_of(old))
     for before, now in zip(icl.compare(old), icl.compare(new), strict=True):
         assert before.source == now.source == "sample"
-        np.testing.assert_allclose(before.levels, now.levels, rtol=1e-12)
-        np.testing.assert_allclose(before.drops, now.drops, rtol=1e-9)
+        np.testing.assert_allclose(before.prediction.levels, now.prediction.levels, rtol=1e-12)
+        np.testing.assert_allclose(before.loss, now.loss, rtol=1e-9)
     assert [p.algorithm for p in icl.probe(old, shifts=False)] == [p.algorithm for p in icl.probe(new, shifts=False)]
 
 

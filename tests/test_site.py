@@ -109,7 +109,7 @@ def test_what_comes_from_the_network_or_leads_nowhere_is_found(body, tmp_path):
 @needs_sphinx
 def test_the_site_builds_without_a_warning_shows_everything_and_asks_the_network_for_nothing(tmp_path):
     """One test, because the build takes most of its time; warnings of Sphinx and dead links fail it."""
-    from iclflow.paper.runner import reproduce
+    from iclflow.studies.runner import reproduce
 
     reproduce("white-time-course", out=tmp_path / "work" / "gallery", fast=True, claims=False, workers=1)
     build = [sys.executable, ROOT / "docs" / "site" / "build.py", "--no-figures", "--work", tmp_path / "work"]

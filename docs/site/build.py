@@ -35,7 +35,7 @@ def stage(target: Path, folders: list[Path]) -> None:
 
 def draw_missing(folders: list[Path], small: Path) -> None:
     """Draw small versions of the figures that have no picture."""
-    from iclflow.paper.runner import reproduce
+    from iclflow.studies.runner import reproduce
 
     names = [name for chapter in gallery.figure_names().values() for name in chapter]
     missing = [name for name in names if gallery.picture(name, folders) is None]

@@ -12,7 +12,8 @@ PACKAGE = ROOT / "src" / "iclflow"
 WHOLE = ("errors", "units", "config", "data", "models", "figures", "theory")  # rooms of which every module is shown
 RETURNED = (  # modules of other rooms, whose classes the verbs return
     "prediction.result", "comparison.comparing", "comparison.levels", "comparison.overlay",
-    "comparison.distribution", "probing.result", "sweeps.results", "paper", "paper.outcomes", "results.run",
+    "comparison.distribution", "probing.result", "sweeps.results", "studies", "studies.report", "studies.study",
+    "results.run",
 )  # fmt: skip
 Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
     from iclflow.inference import design, infer
     from iclflow.models import MLP, Merged, Model, Separate
-    from iclflow.paper.runner import reproduce
     from iclflow.prediction.predict import predict
     from iclflow.probing import probe
     from iclflow.results.run import Run
+    from iclflow.studies.runner import reproduce
     from iclflow.sweeps.load import load
     from iclflow.sweeps.sweep import sweep
     from iclflow.training import resume, train
@@ -61,9 +61,9 @@ NAMES = {
     "iclflow.errors": ("BadInput", "DamagedStore", "IclflowError", "NoRoom"),
     "iclflow.inference": ("design", "infer"),
     "iclflow.models": ("MLP", "Merged", "Model", "Separate"),
-    "iclflow.paper.runner": ("reproduce",),
     "iclflow.probing": ("probe",),
     "iclflow.results.run": ("Run",),
+    "iclflow.studies.runner": ("reproduce",),
     "iclflow.sweeps.load": ("load",),
     "iclflow.sweeps.sweep": ("sweep",),
     "iclflow.training": ("resume", "train"),

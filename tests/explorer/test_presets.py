@@ -1,13 +1,12 @@
 """Presets show the numbers that `iclflow reproduce` writes for the same figure."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
 import iclflow as icl
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.theory_view import theory_view
+from iclflow.studies import figure_named
 from iclflow.training.start import run_experiment
 from iclflow.units import clock_rate
 
@@ -29,8 +28,8 @@ def table():
 
     def find(figure: str, name: str, curve: str):
         if figure not in drawn:
-            drawn[figure] = import_module(f"iclflow.paper.figures.{figure}").draw()
-        rows = drawn[figure].numbers[name]
+            drawn[figure] = figure_named(figure.replace("_", "-")).measure()
+        rows = drawn[figure].tables[name]
         return rows[rows["curve"] == curve]
 
     return find

@@ -28,9 +28,9 @@ from iclflow.comparison.curves import read_curves
 from iclflow.config import Training
 from iclflow.data.own import read_own_data
 from iclflow.errors import DamagedStore, IclflowError
-from iclflow.paper.folder import finished, keep, place
 from iclflow.results.inputs import inputs_from_flat, read_inputs
 from iclflow.results.labelled import to_tensors
+from iclflow.studies.folder import finished, keep, place
 from iclflow.sweeps.results import gather
 from iclflow.sweeps.store.check import check
 from iclflow.sweeps.sweep import run_grid

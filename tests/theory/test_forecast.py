@@ -267,7 +267,7 @@ def test_the_drops_of_few_tasks_are_those_of_all_their_blocks(count):
     data[:, :, 3] = np.einsum("pnd,pd->pn", data[:, :, :3], tasks)
     run = icl.train(icl.Task(dim=3, context=12), icl.Separate(heads=3), data=data, init=1e-2, time=900.0)
     comparison = icl.compare(run)
-    assert comparison.largest_gap < 1e-3
+    assert comparison.largest_gap < 3e-3
     assert all(drop.inside for drop in comparison.drops)
     assert LABEL_LEVELS in comparison.prediction.notes
     assert not comparison.prediction.reliable

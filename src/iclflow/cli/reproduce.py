@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput
-from iclflow.paper import BEYOND, NAMES
+from iclflow.studies import BEYOND, NAMES
 
 __all__ = ["reproduce"]
 
@@ -35,7 +35,7 @@ def reproduce(
         return 0
     if workers is not None and not (workers.isdigit() and int(workers) > 0):
         raise BadInput(f"workers: {workers!r} must be a whole number of at least 1")
-    from iclflow.paper.runner import reproduce as reproduce_paper
+    from iclflow.studies.runner import reproduce as reproduce_paper
 
     count = None if workers is None else int(workers)
     tell = lambda outcome: print(outcome, flush=True)

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 FINE = Accuracy(rest=1e-3, tie=1e-3, neutral=1e-5, share=1e-5, explicit=1e-4, implicit=1e-6)
-COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-3, implicit=1e-5)
+COARSE = Accuracy(rest=5e-3, tie=1e-2, neutral=1e-3, share=1e-4, explicit=1e-3, implicit=1e-5, fast=0.03)
 TOGETHER = (
     replace(FINE, together=True),
     replace(COARSE, together=True),

@@ -50,10 +50,9 @@ DIVERGED = 1e3  # times the first loss
 MOST_FOLLOWED = 20_000  # implicit steps on a sample
 DRIFTING = 10  # times the error of implicit steps: what may be made where nothing rests
 AFTERWARDS = 1.25  # times the time at which all is learned: so long a sample is followed
-FAST, SLOW = 0.02, 0.005  # times the lag: relative velocities at which steps are taken, and are no longer
 MOST_STEPPED = 200_000  # that are taken in one drop
 UNEVEN = 1e-3  # of the largest drive: weaker ones feel what is left of the force where heads rest
-LATE = 10  # time constants after which heads at rest are where they settle
+LATE = 3  # time constants after which heads at rest are where they settle
 GATHERED = 20  # times 1/(1 - beta) steps: momentum has gathered its speed
 RESOLVED, FEWEST = 0.05, 50  # a step is recorded when heads have moved so far, or after so many
 NEUTRAL = 1e-5  # of the largest rate, where heads settle for good
@@ -84,6 +83,7 @@ class Accuracy:
     explicit: float = 1e-6
     implicit: float = 1e-6
     together: bool = False  # whether heads at rest stay in the race of the others
+    fast: float = 0.01  # times the lag: the relative velocity at which steps are taken themselves; a quarter ends it
 
 
 class Momentum(NamedTuple):
@@ -271,7 +271,7 @@ class Race:
         h = 0.01 / (largest_singular(self.opening) * np.abs(y).max())
         longest = LONGEST / (self.least * np.abs(y).max())
         for count in range(MOST_FOLLOWED):
-            if pace is not None and lag * fastest(y, velocity) > FAST:
+            if pace is not None and lag * fastest(y, velocity) > self.accuracy.fast:
                 moved = pace.time * (velocity + flow.decay * y)  # on the flow of the steps
                 if not self.take_steps(pace, moved):
                     return False
@@ -311,7 +311,7 @@ class Race:
             self.record(velocity, downhill)
             if not self.records[-1][1] < DIVERGED * self.records[0][1]:
                 return False
-            if number >= least and self.flow.step * speed < SLOW:
+            if number >= least and self.flow.step * speed < self.accuracy.fast / 4:
                 return True
         raise Unfinished
 

@@ -1,1 +1,0 @@
-"""The chapter beyond the paper, one file per figure; a new file is a new figure."""

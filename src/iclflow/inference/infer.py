@@ -38,7 +38,7 @@ def infer(
     out_dim: int = 1,
     label_noise: float | None = None,
     **settings: Any,
-) -> Inference | DropInference:
+) -> Any:  # an Inference, or the DropInference of `merged`
     """Infer eigenvalues, context length and initial sizes from a loss curve, and whether this theory made it.
 
     Args:

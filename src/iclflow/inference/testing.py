@@ -6,7 +6,7 @@ $M$ is the root mean square of what the fit leaves, beyond the noise, in units o
 make leave something too, because heads are not quite alone: more of it for larger initial weights, whose drops are
 wider, $\varepsilon = \max_d 1/(w_dT_d^*)$. Over random configurations $z = \ln M - a\ln\varepsilon$ has the tail in
 `TAIL`, and $\ln M$ that in `FAR`; the p-value is the share of such curves that fit no better, the smaller of the two.
-On a noisy curve, whose weights are shaken too, $z$ decides alone.
+On a curve that noise rules, whose weights are shaken too, $z$ decides alone.
 """
 
 from typing import NamedTuple
@@ -22,6 +22,7 @@ POWER = 1.0  # a
 TAIL = ((-4.8, 0.5), (-3.3, 0.2), (-2.1, 0.1), (-1.3, 0.05), (-0.3, 0.02), (0.5, 0.01))  # z and the share beyond it
 FAR = ((-11.0, 0.5), (-8.1, 0.2), (-7.1, 0.1), (-6.4, 0.05), (-5.8, 0.02), (-5.6, 0.01))  # ln M, likewise
 REJECTED = 0.015
+SHAKEN = 3.0  # root mean square of the residuals, in standard errors, up to which noise rules a curve
 CHANCE = 3.0  # standard errors that the square of the noise is given
 WIDEST = 0.12  # epsilon, beyond which drops have no plateaus before them
 LONGEST = 2000.0  # context, beyond which a curve does not tell it from an infinite one
@@ -61,7 +62,9 @@ def judge(seen: Observed, fit: Fit | None) -> Verdict:
     if fit is None:
         return Verdict(False, 0.0, "The curve shows no drop between two plateaus, and this theory makes nothing else.")
     misfit, z = misfit_score(seen, fit)
-    p = share_beyond(z, TAIL) if seen.noisy else min(share_beyond(z, TAIL), share_beyond(float(np.log(misfit)), FAR))
+    p = share_beyond(z, TAIL)
+    if not seen.noisy or fit.misfit > SHAKEN**2:
+        p = min(p, share_beyond(float(np.log(misfit)), FAR))
     context, count = 1 / fit.numbers.per_context, len(fit.numbers.time)
     off = f"the best staircase of this theory is {misfit:.2g} of the fall away from the curve"
     if p < REJECTED:

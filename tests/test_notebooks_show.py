@@ -1,7 +1,9 @@
 """What a notebook shows of results, and what Python answers to a slip of the pen."""
 
 import inspect
+import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 import commands
 import iclflow as icl
+from iclflow.prediction.card import theory_line
+from iclflow.results.card import as_json, as_text, relative
 
 TASK, MODEL = icl.Task(dim=3, context=20), icl.Separate(heads=3)
 
@@ -49,7 +53,7 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.open.append(tag)
         self.tags.add(tag)
-        self.values += [value for name, value in attributes if name != "xmlns"]
+        self.values += [value for name, value in attributes if not name.startswith("xmlns")]
 
     def handle_startendtag(self, tag, attributes):
         self.tags.add(tag)
@@ -65,11 +69,46 @@ NAMES = ("run", "comparison", "overlay", "prediction", "probe", "sweep")
 def test_a_result_is_a_small_curve_and_a_table_without_scripts_or_addresses(name, results):
     page = results[name]._repr_html_()
     tags = Tags(page)
-    assert {"svg", "polyline", "table"} <= tags.tags
+    assert {"svg", "path", "table"} <= tags.tags
     assert not {"script", "link", "img", "iframe", "style"} & tags.tags
     assert not [value for value in tags.values if value and ("//" in value or "javascript" in value)]
     assert len(page) < 60_000
-    assert "nan" not in re.findall(r'points="([^"]*)"', page)[0]
+    assert not [path for path in drawn(page) if "nan" in path]
+
+
+def drawn(page):
+    """The curves of a page, without the lines of levels and the frame."""
+    return re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)"[^>]*stroke-linecap: (?:square|butt)', page)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_html_shows_everything_that_the_text_shows(name, results):
+    """Every word and number of the text stands in the HTML."""
+    page = unescape(re.sub(r"<[^>]*>", " ", results[name]._repr_html_()))
+    text = as_text(results[name].card())
+    assert len(text.split()) > 20
+    assert not set(text.split()) - set(page.split())
+
+
+def test_errors_are_never_rounded_to_zero(results):
+    for name in ("comparison", "overlay"):
+        assert "0.00%" not in repr(results[name])
+    assert [relative(x) for x in (None, 0.0, 2.04e-5, 0.0123, 1.5)] == [None, "0", "2.0e-5", "0.012", "1.5"]
+    assert re.search(r" \d\.\de-\d ", repr(results["comparison"]))
+
+
+def test_theory_in_a_small_picture_lies_where_it_belongs(results):
+    """A straight line between two points of the drawn curve is nowhere farther from theory than the picture shows."""
+    prediction = results["prediction"]
+    line = theory_line(prediction, prediction.end)
+    x = (line.x[1:] + line.x[:-1]) / 2
+    middle = (line.y[1:] + line.y[:-1]) / 2
+    assert np.abs(prediction.loss(x) - middle).max() < 0.004 * np.ptp(line.y)  # of 1.4 inches that the picture is high
+
+
+def test_a_card_as_json_is_what_to_dict_returns(results):
+    for name in ("comparison", "overlay", "prediction", "probe"):
+        assert json.loads(as_json(results[name].card())) == json.loads(json.dumps(results[name].to_dict()))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,10 +121,10 @@ def test_a_result_is_readable_in_a_terminal(name, results):
 
 def test_the_curve_in_the_notebook_is_the_curve_of_the_run(run):
     """The first and last points of the drawn line stand at the first and last losses."""
-    points = re.search(r'points="([^"]*)"', run._repr_html_())[1].split()
-    heights = np.array([float(point.split(",")[1]) for point in points])
-    losses = run.loss.values
-    assert (heights[-1] - heights.min()) / (138 - heights.min()) == pytest.approx(1 - losses[-1] / losses[0], abs=0.02)
+    points = np.array(re.findall(r"[ML] ([\d.]+) ([\d.]+)", drawn(run._repr_html_())[0]), dtype=float)
+    heights, losses = points[:, 1], run.loss.values
+    bottom = 0.79 * 1.9 * 72  # points of the axis, where the loss is zero
+    assert (bottom - heights[-1]) / (bottom - heights[0]) == pytest.approx(losses[-1] / losses[0], abs=0.01)
     assert (np.diff(heights) >= 0).all()  # downwards on the page, as the loss falls
 
 

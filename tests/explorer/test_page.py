@@ -162,7 +162,7 @@ def test_every_slider_moves_theory_and_simulation(page, address):
 
 
 def test_every_choice_moves_theory(page, address):
-    state = State(seeds=1, log_init=-1.5, dim=3, model="merged")
+    state = State(seeds=1, log_init=-1.5, dim=3, model="merged", log_lr=-2.0)
     open_state(page, address, state)
     steps = [
         ("spectrum", "white", {"spectrum": "white", "model": "merged"}), ("model", "separate", {"model": "separate"}),
@@ -181,7 +181,7 @@ def test_every_choice_moves_theory(page, address):
                 move(page, slider, value)
                 state = state.with_(**{slider: value})
                 expect_theory(page, state)
-    for name, value in (("log_samples", 3.0), ("log_lr", -2.0)):
+    for name, value in (("log_samples", 3.0), ("log_lr", -2.3)):
         move(page, name, value)
         state = state.with_(**{name: value})
         expect_theory(page, state)
@@ -195,6 +195,28 @@ def test_eigenvalues_can_be_dragged(page, address):
     move(page, "eigenvalue-0", 0.2)
     wanted = State.read({**vars(state), "eigenvalues": [0.2, *state.eigenvalues[1:]]})
     expect_theory(page, wanted)
+    assert page.input_value("#number-eigenvalue-0") == "0.2"
+    page.fill("#number-eigenvalue-1", "0.437")  # between two places of the slider
+    page.keyboard.press("Enter")
+    expect_theory(page, State.read({**vars(state), "eigenvalues": [0.2, 0.437, state.eigenvalues[2]]}))
+
+
+def test_all_pictures_share_one_time_axis_and_old_curves_fade_at_once(page, address):
+    state = State(seeds=1, log_init=-1.5, dim=3)
+    open_state(page, address, state)
+    ranges = (
+        "['loss', 'gains', 'values'].map(id => document.querySelector(`#${id} .js-plotly-plot`).layout.xaxis)"
+        ".map(axis => axis.type + axis.range.map(x => x.toPrecision(9)))"
+    )
+    for kind in ("linear", "log"):
+        page.locator("#axes label", has_text="log time").click()
+        until(page, ranges + f".every(range => range.startsWith('{kind}'))")
+        assert len(set(page.evaluate(ranges))) == 1
+    page.route("**/_dash-update-component*", lambda route: None)  # before any answer
+    move(page, "heads", 6)
+    until(page, "document.querySelector('#pictures').classList.contains('faded')", 5)
+    page.unroute("**/_dash-update-component*")
+    load(page, address)  # what was held is never answered
 
 
 def test_the_keyboard_is_enough(page, address):
@@ -462,10 +484,11 @@ def test_optimiser_decay_and_layers_move_theory_and_simulation(page, address):
     pick(page, "optimizer", "momentum")
     expect_theory(page, slow.with_(optimizer="momentum"))
     assert page.inner_text("#note-rule") == "momentum takes steps: descent"
-    open_state(page, address, state)
-    pick(page, "optimizer", "momentum")  # whose lag is not small for this learning rate
+    open_state(page, address, state.with_(log_lr=0.0))
+    pick(page, "optimizer", "momentum")  # which diverges with this learning rate
     until(page, "document.querySelector('#forecast').textContent.includes('take a smaller lr')")
     pick(page, "optimizer", "plain")
+    move(page, "log_lr", -1)
     state = state.with_(optimizer="sgd", rule="flow")  # as the control of the rule still says
     expect_theory(page, state)
     move(page, "log_decay", -2)

@@ -41,7 +41,7 @@ def test_a_run_shows_its_curve_its_theory_and_its_weights(place):
     shown, run = Saved(place).show(2), icl.load(place / "one")
     assert shown.seeds[0]["loss"][-1] == pytest.approx(float(run.loss[-1]), rel=1e-5)
     assert shown.view.loss is not None
-    assert len(shown.detail.time) == len(shown.algorithms)
+    assert len(shown.detail.time) == len(shown.detail.algorithms)
 
 
 @pytest.mark.parametrize("number", [-1, 3, 10**9, "0", None, True, 0.0, [0], "../outside"])

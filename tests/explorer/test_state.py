@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import iclflow as icl
 from iclflow.experiment import Experiment
 from iclflow.explorer.detail import cut_down
-from iclflow.explorer.jobs import Jobs
+from iclflow.explorer.jobs import Forecast, Jobs
 from iclflow.explorer.page import CONTROLS, EIGEN_IDS, control_values
 from iclflow.explorer.presets import PRESETS
 from iclflow.explorer.state import CHOICES, RANGES, State
@@ -87,23 +87,40 @@ def test_what_the_page_simulates_is_what_training_gives(quiet):
         assert np.abs(there - np.array(seen["loss"])[inside]).max() < 2e-3  # both are thinned curves
         assert seen["loss"][-1] == pytest.approx(float(one.loss[-1]), abs=1e-4)
     assert job.detail.learned[-1] == 3
-    assert job.algorithms[-1] == "least squares, shrunk"
-    assert job.algorithms[0] == "predicts nothing"
+    assert job.detail.algorithms[-1] == "least squares, shrunk"
+    assert job.detail.algorithms[0] == "predicts nothing"
     jobs.close()
 
 
 def test_the_next_change_drops_the_last_one(quiet):
     jobs = Jobs(workers=1)
-    slow = begin(jobs, "me", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20}))
-    quick = begin(jobs, "me", State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1}))
+    slow = jobs.show("me", State.read({"dim": 12, "heads": 20, "log_init": -4, "seeds": 20}))
+    quick = jobs.show("me", State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1}))
     wait(quick)
     assert slow.dropped
     assert slow.done
     assert len(slow.seeds) < 20
-    assert jobs.get("me", slow.token) is None
-    assert jobs.get("me", quick.token) is quick
-    assert jobs.get("you", quick.token) is None
+    assert jobs.show("me", quick.state) is quick
+    assert jobs.show("you", quick.state) is not quick
     jobs.close()
+
+
+def test_theory_of_a_state_that_is_left_stops_where_it_is(quiet, monkeypatch):
+    """It once went on for a minute, and the next state waited behind it."""
+    import time
+
+    def endless(state):
+        while True:
+            np.linalg.svd(np.eye(20))
+
+    monkeypatch.setattr("iclflow.explorer.jobs.theory_view", endless)
+    forecast = Forecast(State())
+    time.sleep(0.1)
+    assert forecast.thread.is_alive()
+    assert not forecast.view().complete
+    forecast.drop()
+    forecast.thread.join(20)
+    assert not forecast.thread.is_alive()
 
 
 def test_a_page_that_nobody_looks_at_stops_working(quiet, monkeypatch):
@@ -121,12 +138,12 @@ def test_going_back_costs_nothing(quiet):
     first = wait(begin(jobs, "me", state))
     again = wait(begin(jobs, "you", state))
     assert again.seeds == first.seeds
-    assert len([key for key in jobs.cache if key[0] == "run"]) == 2
+    assert len(jobs.cache) == 2
     jobs.close()
 
 
 def begin(jobs, name, state):
-    return jobs.start(*jobs.enter(name), state)
+    return jobs.show(name, state)
 
 
 def wait(job, seconds=120.0, looking=True):
@@ -162,14 +179,14 @@ def test_every_free_eigenvalue_has_a_control():
     assert len(EIGEN_IDS) == RANGES["dim"][1]
 
 
-def test_a_request_that_was_overtaken_starts_nothing(quiet):
+def test_the_same_state_is_the_same_job(quiet):
     jobs = Jobs(workers=1)
     state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1})
-    older, newer = jobs.enter("me"), jobs.enter("me")
-    job = jobs.start(*newer, state)
-    assert jobs.start(*older, state) is None
+    job = jobs.show("me", state)
+    assert jobs.show("me", State.from_query(state.to_query())) is job
     assert not job.dropped
-    assert jobs.get("me", job.token) is job
+    jobs.leave("me")
+    assert job.dropped
     jobs.close()
 
 
@@ -250,61 +267,3 @@ def test_the_notes_of_a_forecast_are_on_the_page():
     assert adam.clock == "learning rate × step"
     never = theory_view(State.read({"log_decay": -1}))
     assert "no drop comes" in never.note
-
-
-def test_theory_that_takes_long_does_not_hold_up_the_page(quiet, monkeypatch):
-    import threading
-
-    from iclflow.explorer.jobs import known
-
-    go = threading.Event()
-    monkeypatch.setattr("iclflow.explorer.jobs.theory_view", lambda state: go.wait(60) and theory_view(state))
-    jobs = Jobs(workers=1)
-    state = State.read({"model": "merged", "dim": 2, "log_init": -1, "seeds": 1})
-    client, ticket = jobs.enter("me")
-    forecast = jobs.think(client, ticket, state)
-    job = wait(jobs.start(client, ticket, state, forecast))
-    assert len(job.seeds) == 1
-    assert not job.view.complete
-    go.set()
-    assert known(forecast, state, 60.0).complete
-    assert job.view.loss is not None
-    jobs.close()
-
-
-SMALL = {"dim": 2, "log_init": -1, "seeds": 1}
-
-
-def test_the_first_curve_goes_ahead_of_theory_that_is_no_formula(quiet, monkeypatch):
-    """And theory of a state that was left before its first curve is not computed at all."""
-    from concurrent.futures import CancelledError
-
-    asked = []
-    monkeypatch.setattr("iclflow.explorer.jobs.AHEAD", 60.0)
-    monkeypatch.setattr("iclflow.explorer.jobs.theory_view", lambda state: asked.append(state) or theory_view(state))
-    jobs, formula, other = Jobs(workers=1), State.read({**SMALL, "model": "merged"}), State.read(SMALL)
-    assert jobs.think(*jobs.enter("me"), formula).result(60).complete
-    left = jobs.think(*jobs.enter("me"), other)
-    client, ticket = jobs.enter("me")
-    with pytest.raises(CancelledError):
-        left.result(60)
-    forecast = jobs.think(client, ticket, other)
-    assert asked == [formula]
-    assert not forecast.done()
-    wait(jobs.start(client, ticket, other, forecast))
-    assert forecast.result(60).complete
-    assert asked == [formula, other]
-    jobs.close()
-
-
-def test_a_page_whose_last_request_was_overtaken_begins_again():
-    jobs = Jobs(workers=1)
-    assert not jobs.lost("nobody")
-    first, second = jobs.enter("me"), jobs.enter("me")
-    assert not jobs.answer(*first)
-    assert not any(jobs.lost("me") for _ in range(20))  # its answer is still being made
-    assert jobs.answer(*second)
-    assert [jobs.lost("me") for _ in range(10)] == [False] * 8 + [True] * 2
-    assert jobs.answer(*jobs.enter("me"))
-    assert not jobs.lost("me")
-    jobs.close()

@@ -41,7 +41,7 @@ def test_a_sweep_says_what_it_will_take_and_what_came_of_it(file, tmp_path, caps
     code, out, _ = call(capsys, "sweep", file, "--out", tmp_path / "s", "--workers", 0)
     assert code == 0
     first, last = out.splitlines()
-    assert first.startswith(f"{file}: 4 runs on 2 datasets, about ")
+    assert first.startswith(f"{file}: 4 runs on 2 datasets, ")
     assert first.endswith(" of disk")
     assert last == f"{tmp_path / 's'}: 4 of 4 runs are done (4 ok)"
 
@@ -72,7 +72,7 @@ def test_what_is_left_is_what_a_resumed_sweep_will_take(file, done, capsys):
     (done / "runs" / "000001.json").unlink()
     code, out, _ = call(capsys, "sweep", file, "--out", done, "--workers", 0, "--resume")
     assert code == 0
-    assert out.startswith(f"{file}: 1 runs, about ")
+    assert out.startswith(f"{file}: 1 runs, ")
 
 
 def test_a_strange_directory_is_left_alone(file, tmp_path, capsys):

@@ -1,12 +1,16 @@
 """Figures of a sweep: they show the numbers of the dataset, with theory's beside them."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import iclflow as icl
+from commands import call
 from iclflow.errors import BadInput
 from iclflow.figures.along_axis import along_axis
 from iclflow.figures.seed_bands import seed_bands
+from iclflow.models.base import KNOWN
 
 GRID = {
     "seeds": 3,
@@ -78,3 +82,28 @@ def test_what_cannot_be_drawn_is_refused_in_a_line(sweep, draw, words):
     with pytest.raises(BadInput) as refused:
         draw(sweep)
     assert str(refused.value).startswith(words)
+
+
+OWN = "import iclflow as icl\n\nclass Mine(icl.Separate):\n    loudness: float = 1.0\n"
+
+
+def test_a_figure_of_an_own_model_needs_no_class_and_has_theory_with_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_for_figures.py").write_text(OWN)
+    kind = "own_for_figures:Mine"
+    base = {"model": kind, "dim": 2, "context": 20, "heads": 3}
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    icl.sweep({"base": base, "axes": {"loudness": [1.0, 2.0]}, "seeds": 2}, "s", workers=0)
+    drawn = []
+    along_axis_file = sys.modules["iclflow.figures.along_axis"]
+    theory = along_axis_file.draw_theory
+    monkeypatch.setattr(along_axis_file, "draw_theory", lambda *a: drawn.append(theory(*a)) or drawn[-1])
+    for flags, dashed in ([], False), (["--model", kind], True):
+        KNOWN.pop(kind, None)
+        sys.modules.pop("own_for_figures", None)
+        code, _, err = call(capsys, "sweep", "figure", "s", "--out", "f.png", "--along", "loudness", *flags)
+        assert code == 0, err
+        assert drawn.pop() is dashed
+    KNOWN.pop(kind, None)
+    code, _, err = call(capsys, "sweep", "figure", "s", "--out", "g.png", "--where", "loudness=2.0")
+    assert code == 0, err

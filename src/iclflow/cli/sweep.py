@@ -12,7 +12,8 @@ from cyclopts import App, Parameter
 
 from iclflow.cli.parameters import named, switch
 from iclflow.errors import BadInput, IclflowError
-from iclflow.sweeps.workers.signals import Stopped, stopped_by_signals
+from iclflow.models.base import import_model
+from iclflow.sweeps.workers.signals import Stopped
 
 __all__ = ["app"]
 
@@ -31,6 +32,7 @@ def run(
     out: Annotated[str, named("DIR", "directory for the results")],
     workers: Workers = None,
     scheduler: Scheduler = None,
+    part: Annotated[str | None, named("I/N", "only the I-th of N parts, beside any others: for arrays of jobs")] = None,
     resume: Annotated[bool, switch("continue the sweep in --out")] = False,
     summary: Annotated[bool, switch("keep drop times, plateaus and so on, but no curves")] = False,
     dry_run: Annotated[bool, switch("print what would be run, and stop")] = False,
@@ -40,25 +42,30 @@ def run(
     Example: iclflow sweep ranks.toml --out sweeps/ranks --workers 4
 
     FILE is TOML: base settings, axes with lists or ranges, zipped axes that vary together, seeds; docs/how-to/sweep.md
-    shows one. A sweep that was stopped or killed is continued with --resume; finished runs are not repeated.
+    shows one. A sweep that was stopped or killed is continued with --resume; finished runs are not repeated. Parts of a
+    sweep are begun and continued with --part alone.
     """
-    again = f"iclflow sweep {quote(file)} --out {quote(out)}{' --summary' if summary else ''} --resume"
-    with told_how_to_go_on(again):
+    flags = f"{' --summary' if summary else ''}{' --resume' if part is None else f' --part {quote(part)}'}"
+    with with_resume_hint(f"iclflow sweep {quote(file)} --out {quote(out)}{flags}"):
         from iclflow.sweeps.estimate import estimate
-        from iclflow.sweeps.store.protocol import is_sweep, open_store
-        from iclflow.sweeps.sweep import grid_of, refuse_early, run_grid
+        from iclflow.sweeps.parts import part_of
+        from iclflow.sweeps.store.protocol import open_store
+        from iclflow.sweeps.sweep import grid_of, run_grid
         from iclflow.system.cores import cores
 
-        count, path = worker_count(workers), Path(out)
-        grid = grid_of(file, summary)
-        if not dry_run:
-            refuse_early(path, resume, scheduler)
-        left = len(open_store(path).missing()) if resume and is_sweep(path) else None
-        print(f"{file}: {estimate(grid, cores() if count is None else count, left)}", flush=True)
+        count, grid = worker_count(workers), grid_of(file, summary)
+        announce = lambda needs: print(f"{file}: {needs}", flush=True)
         if dry_run:
+            announce(estimate(grid, cores() if count is None else count))
             return 0
-        tally = run_grid(grid, path, workers=count, scheduler=scheduler, resume=resume, progress=None)
-    print(f"{out}: {tally}")
+        tally = run_grid(
+            grid, Path(out), workers=count, scheduler=scheduler, part=part, resume=resume, progress=None,
+            announce=announce,
+        )  # fmt: skip
+    print(f"{out}: {'' if part is None else f'{part_of(part)}: '}{tally}")
+    if part is not None:
+        left = len(open_store(Path(out)).missing())
+        print(f"{out}: {f'{left} of {grid.count} runs are missing' if left else f'all {grid.count} runs are there'}")
     return 1 if tally.failed else 0
 
 
@@ -72,17 +79,16 @@ def worker_count(text: str | None) -> int | None:
 
 
 @contextlib.contextmanager
-def told_how_to_go_on(again: str) -> Iterator[None]:
+def with_resume_hint(again: str) -> Iterator[None]:
     """Add the command that continues to the message of whatever ends a sweep early, such as a signal."""
-    with stopped_by_signals():
-        try:
-            yield
-        except BadInput:
-            raise
-        except IclflowError as error:
-            raise type(error)(f"{error}; go on with: {again}") from None
-        except KeyboardInterrupt:
-            raise Stopped(f"stopped; go on with: {again}") from None
+    try:
+        yield
+    except BadInput:
+        raise
+    except IclflowError as error:
+        raise type(error)(f"{error}; go on with: {again}") from None
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; go on with: {again}") from None
 
 
 @app.command
@@ -91,6 +97,7 @@ def status(dir: Folder, /, *, json: Annotated[bool, switch("print as JSON")] = F
 
     Example: iclflow sweep status sweeps/ranks
     """
+    from iclflow.sweeps.parts import parts_at_work
     from iclflow.sweeps.results import survey
     from iclflow.sweeps.store.check import refuse_other
     from iclflow.sweeps.store.protocol import open_store
@@ -101,7 +108,7 @@ def status(dir: Folder, /, *, json: Annotated[bool, switch("print as JSON")] = F
     store = open_store(path)
     _, ends, why, _ = survey(store)
     counts = {name: ends.count(name) for name in sorted(set(ends))}
-    writer = holder(path) if is_held(path) else None
+    writer = holder(path) if is_held(path) else "; ".join(parts_at_work(path)) or None
     if json:
         print(json_text.dumps({"runs": store.grid.count, "status": counts, "writer": writer}))
         return 0
@@ -136,7 +143,7 @@ def check(
     print(f"{dir}: {report}")
     if report.fine or not repair:
         return 0 if report.fine else 3
-    with told_how_to_go_on(f"iclflow sweep check {quote(dir)} --repair"):
+    with with_resume_hint(f"iclflow sweep check {quote(dir)} --repair"):
         _, tally = checking.repair(path, workers=count, scheduler=scheduler, progress=None)
     print(f"{dir}: repaired; {tally}")
     return 1 if tally.failed else 0
@@ -180,6 +187,7 @@ def figure(
     ] = "final_loss",
     where: Annotated[list[str] | None, named("AXIS=VALUE", "keeps only these runs")] = None,
     theory: Annotated[bool, switch("draw theory over it [default: yes]", off="--no-theory")] = True,
+    model: Annotated[str | None, named("MODULE:CLASS", "your own model, whose theory is drawn if it has one")] = None,
 ) -> int:
     """Draw loss curves with bands over the seeds, or one quantity along an axis.
 
@@ -190,6 +198,8 @@ def figure(
     if Path(out).suffix not in (".png", ".pdf", ".svg"):
         raise BadInput(f"out: {out!r} must end in .png, .pdf or .svg")
     refuse_other(Path(dir))
+    if model is not None:
+        import_model(model)
     from iclflow.figures.along_axis import along_axis
     from iclflow.figures.seed_bands import seed_bands
     from iclflow.sweeps.results import gather

@@ -18,21 +18,17 @@ from iclflow.models import Weights
 from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
 from iclflow.prediction.sample import run_landscape, sample_draws, sequences_of
+from iclflow.results.card import Card, WithCard
 from iclflow.results.run import Run
 from iclflow.system.thinning import subdivided
 from iclflow.theory.separate import SampleLandscape
 
-__all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one"]
+__all__ = ["Comparison", "Drop", "Floor", "Plateau", "compare_one", "compare_with"]
 
 ENDS = 3  # averaged points at the end of a noisy curve that are left out
 FEWEST = 100  # steps after the last drop that show a floor
 BEGUN = 1.02  # times the first loss: a run never was on a plateau above it
 FINE = 5e-4  # of the zero loss: how far theory may move between two points of an average over time
-
-
-def counted(index: int | None) -> int | None:
-    """An index from 0 as a number from 1; `None` and -1, which stands for all at once, stay as they are."""
-    return index if index is None or index < 0 else index + 1
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,10 @@ class Drop:
     high: float = float("nan")
 
     def numbers(self) -> dict[str, int | None]:
-        """Heads and directions as they are printed, counted from 1."""
+        """Heads and directions counted from 1; -1 and `None` stay."""
         names = ("predicted_head", "direction", "observed_head", "observed_direction")
-        return {name: counted(getattr(self, name)) for name in names}
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: x if x is None or x < 0 else x + 1 for name, x in values}
 
     @property
     def error(self) -> float | None:
@@ -93,7 +90,7 @@ class Floor:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(WithCard):
     """One run and its prediction; gaps are relative to the predicted loss before the first drop."""
 
     seed: int
@@ -133,40 +130,9 @@ class Comparison:
             "plateaus": [asdict(plateau) for plateau in self.plateaus],
         }
 
-    def __str__(self) -> str:
-        lines = [
-            f"seed {self.seed}: theory from the {self.source}'s moments;"
-            f" largest gap {self.largest_gap:.2e}, mean {self.mean_gap:.2e}{self.averaged}",
-            *(f"  {note}" for note in self.prediction.notes),
-            "  drop   predicted t/tau (95 % interval)     observed   error  inside   head, direction (predicted;"
-            " observed)",
-        ]
-        for number, d in enumerate(self.drops, 1):
-            seen = "-" if d.observed_time is None else f"{d.observed_time:.2f}"
-            observed = f"{seen:>9s} {'-' if d.error is None else f'{d.error:.2%}':>7s}"
-            head, direction, *observed_pair = d.numbers().values()
-            pairs = (head, direction), observed_pair
-            heads = "; ".join(", ".join("-" if x is None or x < 0 else str(x) for x in pair) for pair in pairs)
-            inside = {True: "yes", False: "no", None: "-"}[d.inside]
-            interval = f"{d.predicted_time:.2f} ({d.low:.2f} to {d.high:.2f})"
-            lines.append(f"  {number:4d}   {interval:34s} {observed}   {inside:6s} {heads}")
-        lines.append("  plateau   observed   predicted      start     length   predicted length")
-        for number, p in enumerate(self.plateaus, 1):
-            length = "-" if p.predicted_length is None else f"{p.predicted_length:.1f}"
-            levels = f"{p.observed_level:10.5f} {p.predicted_level:11.5f}"
-            lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f} {length:>18}")
-        if self.floor is not None:
-            f = self.floor
-            lines.append(
-                f"  floor above the last level: expected {f.expected:.3g}, observed {f.observed:.3g} +- {f.error:.2g}"
-            )
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Run and theory in a picture, drops and plateaus in tables, for notebooks."""
-        from iclflow.comparison.notebook import comparison_card
+    def card(self) -> Card:
+        """Run and theory, drops, plateaus and the floor of minibatches."""
+        from iclflow.comparison.card import comparison_card
 
         return comparison_card(self)
 
@@ -182,6 +148,11 @@ def compare_one(run: Run, source: str | None) -> Comparison:
     prediction = forecast_of(run, sample)
     if len(prediction.levels) > 1 and not len(prediction.drop_times):
         raise NoTheory(" ".join(prediction.notes) or "no theory says when the drops come")
+    return compare_with(run, prediction, source)
+
+
+def compare_with(run: Run, prediction: Prediction, source: str) -> Comparison:
+    """Compare the run of a single seed with a prediction that is at hand."""
     curves = run.arrays("curves")
     sound = before_blow_up(curves["loss"], float(prediction.levels[0]))
     time, loss, window = curves["time"][:sound], curves["loss"][:sound], 1

@@ -22,6 +22,7 @@ from iclflow.errors import NoTheory
 from iclflow.models import Model, Weights
 from iclflow.models.base import Unknown
 from iclflow.prediction.sample import sample_landscape
+from iclflow.results.card import Card, WithCard
 from iclflow.results.run import Run
 from iclflow.system.precision import double_precision
 from iclflow.theory.landscape import landscape
@@ -34,7 +35,7 @@ SEED = 7  # of these sequences
 
 
 @dataclass(frozen=True, repr=False)
-class LevelComparison:
+class LevelComparison(WithCard):
     """A run and the levels of linear attention; there is no predicted curve, and `why` says why not."""
 
     seed: int
@@ -78,26 +79,9 @@ class LevelComparison:
             f" components: squared distance {self.distances[self.nearest]:.3g} of the loss of predicting zero."
         )
 
-    def __str__(self) -> str:
-        times = ", ".join(f"{t:.5g}" for t in self.drops) or "-"
-        lines = [
-            f"seed {self.seed}: no predicted curve ({self.why})",
-            f"  levels of linear attention ({self.source}): {', '.join(f'{level:.5g}' for level in self.levels)}",
-            f"  drops at {self.clock}: {times}; final loss {self.loss[-1]:.5g}",
-        ]
-        if self.plateaus:
-            lines.append("  plateau   observed   nearest level   off by      start     length")
-        for number, p in enumerate(self.plateaus, 1):
-            off = f"{p.observed_level / p.predicted_level - 1:+.2%}"
-            levels = f"{p.observed_level:10.5f} {p.predicted_level:15.5f} {off:>8}"
-            lines.append(f"  {number:7d} {levels} {p.start:10.1f} {p.length:10.1f}")
-        return "\n".join([*lines, f"  {self.linear()}"])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """The curve over the levels, plateaus and distances in tables, for notebooks."""
-        from iclflow.comparison.notebook import levels_card
+    def card(self) -> Card:
+        """The curve over the levels, its plateaus, and how far the model is from linear attention."""
+        from iclflow.comparison.card import levels_card
 
         return levels_card(self)
 

@@ -21,6 +21,7 @@ from iclflow.models import Weights
 from iclflow.prediction.predict import predict
 from iclflow.prediction.result import Prediction
 from iclflow.prediction.sample import landscape_of, sample_landscape
+from iclflow.results.card import Card, WithCard
 from iclflow.results.weights import infer_model
 from iclflow.theory.landscape import plateau_losses
 from iclflow.theory.separate import SampleLandscape, rank_optimum
@@ -41,7 +42,7 @@ class Distance:
 
 
 @dataclass(frozen=True, repr=False)
-class Overlay:
+class Overlay(WithCard):
     """Several loss curves with their plateaus, drops, predictions and distances, by name of the curve."""
 
     curves: list[Curve]
@@ -51,26 +52,6 @@ class Overlay:
     plateaus: dict[str, list[tuple[float, float | None]]]  # observed level, nearest predicted one
     drops: dict[str, list[float]]
     predictions: dict[str, Prediction]
-
-    def __str__(self) -> str:
-        lines = []
-        for curve in self.curves:
-            times = ", ".join(f"{t:.5g}" for t in self.drops[curve.name])
-            axis = "t/tau" if self.clock == "time" else "step"
-            lines.append(
-                f"{curve.name}: loss {curve.loss[0]:.5g} -> {curve.loss[-1]:.5g}; drops at {axis}: {times or '-'}"
-            )
-            if curve.name in self.predictions:
-                lines.append(f"    predicted drops at t/tau: {forecasts(self.predictions[curve.name])}")
-            for level, near in self.plateaus[curve.name]:
-                theory = "" if near is None else f"   nearest level {near:.6f}   off by {level / near - 1:+.2%}"
-                lines.append(f"    plateau {level:.6f}{theory}")
-            if curve.name in self.strangers:
-                lines.append(f"    {self.foreign(curve.name)}; icl.infer says what the curve fits")
-        lines += [f"{d.curve} to {d.reference}: largest {d.largest:.3g}, mean {d.mean:.3g}" for d in self.distances]
-        return "\n".join(lines)
-
-    __repr__ = __str__
 
     @property
     def strangers(self) -> dict[str, float]:
@@ -86,9 +67,9 @@ class Overlay:
         """What is said about the levels of such a curve."""
         return f"levels of the task you gave are {self.strangers[name]:.0%} off"
 
-    def _repr_html_(self) -> str:
-        """Curves and theory in a picture, distances and plateaus in tables, for notebooks."""
-        from iclflow.comparison.notebook import overlay_card
+    def card(self) -> Card:
+        """Every curve with its prediction, distances and plateaus."""
+        from iclflow.comparison.card import overlay_card
 
         return overlay_card(self)
 
@@ -104,13 +85,6 @@ class Overlay:
             "levels": None if self.levels is None else self.levels.tolist(),
             "distances": [vars(d) for d in self.distances],
         }  # fmt: skip
-
-
-def forecasts(prediction: Prediction) -> str:
-    """The predicted drop times, each with its interval where there is one."""
-    times, intervals = prediction.drop_times, prediction.drop_intervals
-    spans = [f" ({low:.5g} to {high:.5g})" if np.isfinite(low) else "" for low, high in intervals]
-    return ", ".join(f"{time:.5g}{span}" for time, span in zip(times, spans, strict=True)) or "-"
 
 
 def lay_over(curves: list[Curve], weights: Weights | None = None, own: OwnData | None = None) -> Overlay:

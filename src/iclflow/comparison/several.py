@@ -5,14 +5,12 @@ from typing import Any, overload
 
 from iclflow.comparison.comparing import Comparison
 from iclflow.comparison.levels import LevelComparison
-from iclflow.system.notebook import card, table
+from iclflow.results.card import Card, Table, WithCard, relative
 
 __all__ = ["Comparisons"]
 
-HEADING = ("seed", "drops inside their intervals", "largest error", "mean gap")
 
-
-class Comparisons(Sequence[Comparison | LevelComparison]):
+class Comparisons(WithCard, Sequence[Comparison | LevelComparison]):
     """A run of several seeds beside theory: a sequence that prints one row a seed, and in full what has only levels."""
 
     def __init__(self, comparisons: Sequence[Comparison | LevelComparison]) -> None:
@@ -32,28 +30,15 @@ class Comparisons(Sequence[Comparison | LevelComparison]):
         """Return everything except the curves, ready for JSON."""
         return {"runs": [one.to_dict() for one in self]}
 
-    def rows(self) -> list[tuple[int, str, str, str]]:
-        """Seed, drops inside of those that can be judged, largest error of a drop time, mean gap."""
-        return [row_of(one) for one in self if isinstance(one, Comparison)]
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        lines = [HEADING, *((str(seed), *rest) for seed, *rest in rows)] if rows else []
-        table = [f"  {seed:>4s}   {drops:28s}   {error:13s}   {gap}" for seed, drops, error, gap in lines]
-        notes = dict.fromkeys(note for one in self if isinstance(one, Comparison) for note in one.prediction.notes)
-        levels = (str(one) for one in self if isinstance(one, LevelComparison))
-        return "\n".join([*table, *(f"  {note}" for note in notes), *levels])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """The same table, for notebooks."""
-        levels = (one._repr_html_() for one in self if isinstance(one, LevelComparison))
-        return card(f"Theory over simulation, {len(self)} seeds", table(self.rows(), HEADING), *levels)
-
-
-def row_of(one: Comparison) -> tuple[int, str, str, str]:
-    """The row of a seed."""
-    judged = [drop.inside for drop in one.drops if drop.inside is not None]
-    errors = [drop.error for drop in one.drops if drop.error is not None]
-    return one.seed, f"{sum(judged)} of {len(judged)}", f"{max(errors):.2%}" if errors else "-", f"{one.mean_gap:.2e}"
+    def card(self) -> Card:
+        """One row a seed, and in full what has only levels."""
+        timed = [one for one in self if isinstance(one, Comparison)]
+        rows = []
+        for one in timed:
+            judged = [drop.inside for drop in one.drops if drop.inside is not None]
+            largest = max((drop.error for drop in one.drops if drop.error is not None), default=None)
+            rows.append((one.seed, f"{sum(judged)} of {len(judged)}", relative(largest), relative(one.mean_gap, 2)))
+        table = Table(("seed", "drops inside their intervals", "largest error", "mean gap"), rows)
+        notes = dict.fromkeys(note for one in timed for note in one.prediction.notes)
+        levels = [one.card() for one in self if isinstance(one, LevelComparison)]
+        return Card(f"Theory over simulation, {len(self)} seeds", [table, *notes, *levels], self.to_dict())

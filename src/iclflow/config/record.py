@@ -23,6 +23,8 @@ ALLOWED = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "literal_error": "must be one of {expected}",
+    "dict_type": "must be a table",
+    "list_type": "must be a list",
 }
 
 
@@ -32,6 +34,8 @@ def one_line(error: ValidationError, names: tuple[str, ...] = ()) -> str:
     field = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
         return unknown(field, names)
+    if first["type"] == "missing":
+        return f"{field}: is missing"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     allowed = ALLOWED.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
@@ -62,7 +66,8 @@ class Record(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise BadInput(one_line(error, tuple(type(self).model_fields))) from None
+            names = tuple(field.alias or name for name, field in type(self).model_fields.items())
+            raise BadInput(one_line(error, names)) from None
 
     @field_validator("*", mode="before")
     @classmethod

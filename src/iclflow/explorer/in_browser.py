@@ -1,88 +1,57 @@
 """What the browser does alone: cursor, film, maps, clipboard, downloaded pictures (`assets/explorer.js`)."""
 
+from collections.abc import Sequence
+
 from dash import ClientsideFunction, Dash, Input, Output
 from dash import State as DashState
 
-__all__ = ["HIDDEN", "OFF", "READ", "connect_browser"]
+__all__ = ["connect_browser"]
 
 READ = ("heads", "rank", "dim", "context", "exponent", "log_init", "log_lr", "noise", "task_exponent", "log_samples",
         "seeds", "seed", "layers", "log_decay", "log_length")  # fmt: skip
 HIDDEN = ("rank", "exponent", "log_lr", "log_samples", "task_exponent", "log_length")
 OFF = ("layers", "rule", "data")  # greyed out where they have no choice
 ASKED = ("model", "spectrum", "rule", "data", "tasks", "dim", "layers", "optimizer", "log_decay")
+TIMED = ("loss", "gains", "values")  # pictures that share one time axis
 
 
-def connect_browser(app: Dash) -> None:
-    """Tie together what the browser does alone: cursor, film, maps, clipboard, downloaded pictures."""
-    own = lambda name: ClientsideFunction("iclflow", name)  # of assets/explorer.js
-    app.clientside_callback(own("readouts"), *(Output(f"shown-{n}", "children") for n in READ),
-                            *(Input(n, "value") for n in READ))  # fmt: skip
-    app.clientside_callback(
-        own("visible"),
-        *(Output(f"box-{n}", "className") for n in (*HIDDEN, *OFF)),
-        Output("free", "className"),
-        *(Input(n, "value") for n in ASKED),
-    )
-    app.clientside_callback(own("idle"), Output("tick", "disabled"), Input("job", "data"), Input("sent", "data"))
-    app.clientside_callback(
-        own("look"),
-        Output("sentence", "children"),
-        Output("algorithm", "children"),
-        Output("shown-cursor", "children"),
-        Output("map-first", "figure"),
-        Output("map-second", "figure"),
-        Input("cursor", "value"),
-        Input("detail", "data"),
-        Input("theory", "data"),
-        Input("dark", "data"),
-        DashState("map-first", "figure"),
-        DashState("map-second", "figure"),
-    )
-    app.clientside_callback(
-        own("film"),
-        Output("cursor", "value"),
-        Input("film", "n_intervals"),
-        DashState("cursor", "value"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("play"),
-        Output("film", "disabled"),
-        Output("play", "children"),
-        Input("play", "n_clicks"),
-        DashState("film", "disabled"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("clicked"),
-        Output("cursor", "value", allow_duplicate=True),
-        Input("loss", "clickData"),
-        DashState("detail", "data"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("address"), Output("ignored", "data"), Input("query", "data"), DashState("preset", "value")
-    )
-    app.clientside_callback(
-        own("axes"),
-        Output("loss", "figure", allow_duplicate=True),
-        Input("axes", "value"),
-        DashState("loss", "figure"),
-        DashState("theory", "data"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("copy"),
-        Output("copied", "children"),
-        *(Input(f"copy-{what}", "n_clicks") for what in ("link", "command", "python")),
-        DashState("command", "children"),
-        DashState("python", "children"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        own("picture"),
-        Output("ignored", "data", allow_duplicate=True),
-        *(Input(f"save-{kind}", "n_clicks") for kind in ("png", "svg")),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(own("scheme"), Output("dark", "data"), Input("scheme", "n_clicks"))
+def connect_browser(app: Dash, controls: Sequence[str], eigenvalues: Sequence[str]) -> None:
+    """Tie together what the browser does alone; the functions have the names that they have in JavaScript."""
+
+    def tie(name: str, outputs: str, *asked: str, known: str = "", first: bool = False) -> None:
+        """Call a function of the browser; every place is written `id.property`, with a star if others write it too."""
+        app.clientside_callback(
+            ClientsideFunction("iclflow", name),
+            *(Output(*pair(place.rstrip("*")), allow_duplicate=place.endswith("*")) for place in outputs.split()),
+            *(Input(*pair(place)) for place in asked),
+            *(DashState(*pair(place)) for place in known.split()),
+            prevent_initial_call=not first,
+        )
+
+    values = [f"{name}.value" for name in controls]
+    tie("fade", "pictures.className*", *values)
+    tie("readouts", " ".join(f"shown-{n}.children" for n in READ), *(f"{n}.value" for n in READ), first=True)
+    boxes = " ".join(f"box-{n}.className" for n in (*HIDDEN, *OFF))
+    tie("visible", f"{boxes} free.className", *(f"{n}.value" for n in ASKED), first=True)
+    for name in eigenvalues:  # slider and number
+        tie("same", f"{name}.value* number-{name}.value", f"{name}.value", f"number-{name}.value", first=False)
+    tie("idle", "tick.disabled", "job.data", "sent.data", first=True)
+    said = "sentence.children algorithm.children shown-cursor.children"
+    maps = "map-first.figure map-second.figure"
+    tie("look", f"{said} {maps}", "cursor.value", "detail.data", "theory.data", "dark.data", known=maps, first=True)
+    tie("film", "cursor.value", "film.n_intervals", known="cursor.value")
+    tie("play", "film.disabled play.children", "play.n_clicks", known="film.disabled")
+    tie("clicked", "cursor.value*", "loss.clickData", known="detail.data")
+    tie("address", "ignored.data", "query.data", known="preset.value", first=True)
+    timed = " ".join(f"{name}.figure" for name in TIMED)
+    tie("axes", timed.replace("figure", "figure*"), "axes.value", known=f"{timed} theory.data")
+    copied = (f"copy-{what}.n_clicks" for what in ("link", "command", "python"))
+    tie("copy", "copied.children", *copied, known="command.children python.children")
+    tie("picture", "ignored.data*", "save-png.n_clicks", "save-svg.n_clicks")
+    tie("scheme", "dark.data", "scheme.n_clicks", first=True)
+
+
+def pair(place: str) -> tuple[str, str]:
+    """Component and property of a place."""
+    component, name = place.split(".")
+    return component, name

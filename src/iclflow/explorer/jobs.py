@@ -1,36 +1,33 @@
-"""Simulation and theory behind the page, in the background and dropped at the next change; simulation seed by seed.
+"""Theory and simulation behind the page: two tasks in the background, both dropped when their state is left.
 
-Every client has one job at a time, and waits for one forecast. Theory that is not a formula lets the first curve go
-ahead, since both would share one interpreter. Finished seeds are kept in a cache that all clients
-share, so going back to a state shows it at once. The number of clients, the number of workers and the seconds per job
-are limited.
+A page has one job at a time, that of the state which its controls show. Finished seeds are kept in a cache that all
+pages share, so going back to a state shows it at once. The number of pages, the number of workers and the seconds per
+job are limited.
 """
 
-import secrets
+import ctypes
 import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from iclflow.errors import IclflowError
-from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
+from iclflow.explorer.detail import Detail, SeedCurve, curve_of, cut_down, detail_of, probed
+from iclflow.explorer.notes import TOO_LONG
 from iclflow.explorer.state import State
-from iclflow.explorer.theory_view import TheoryView, is_formula, outline, theory_view
+from iclflow.explorer.theory_view import TheoryView, outline, theory_view
 from iclflow.results.run import Run
+from iclflow.training.cost import draw_seconds
 
-__all__ = ["Client", "Job", "Jobs"]
+__all__ = ["Forecast", "Job", "Jobs"]
 
-CLIENTS, KEPT = 64, 400
-WORKERS, THINKERS = 2, 4
-T = TypeVar("T")
+PAGES, KEPT, WORKERS = 64, 200, 2
 LONGEST = 90.0  # seconds for one job
 PAUSE = 0.05  # seconds before a simulation begins: a slider that is dragged sends the next state by then
-AHEAD = 0.8  # seconds that theory waits for the first curve
-MISSES = 8  # requests for a dropped job after which the page is taken to wait for it in vain
 ABANDONED = 10.0  # seconds without a request from the page: it was closed or left
 
 
@@ -38,17 +35,48 @@ class Dropped(Exception):
     """The job is no longer needed, or it has reached its time limit."""
 
 
+class Forecast:
+    """The theory of a state, computed in a thread of its own that stops where it is when the forecast is dropped."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.future = state, Future[TheoryView]()
+        self.thread = threading.Thread(target=self.compute, daemon=True, name="theory")
+        self.thread.start()
+
+    def compute(self) -> None:
+        """Make the view; whatever goes wrong is a note on the page."""
+        with suppress(Dropped):
+            try:
+                view = theory_view(self.state)
+            except Exception as error:
+                if isinstance(error, Dropped):
+                    raise
+                view = replace(outline(self.state), note=f"Theory failed: {error}"[:200], complete=True)
+            self.future.set_result(view)
+
+    def drop(self) -> None:
+        """Raise `Dropped` in the thread, as Ctrl-C raises its exception in the first thread of a program."""
+        if self.thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Dropped)
+            )
+
+    def view(self, patience: float = 0.0) -> TheoryView:
+        """The theory if it is there within some seconds, else what is known without it."""
+        try:
+            return self.future.result(patience)
+        except TimeoutError:
+            return outline(self.state)
+
+
 @dataclass
 class Job:
-    """One state being simulated. `seeds` grows; `detail` and `algorithms` describe the first of them."""
+    """One state: its forecast, and its simulation, whose `seeds` grow; `detail` describes the first of them."""
 
     state: State
-    forecast: "Future[TheoryView]"
-    first: threading.Event  # set when the first curve is there, or none will come
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-    seeds: list[Curve] = field(default_factory=list)
+    forecast: Forecast
+    seeds: list[SeedCurve] = field(default_factory=list)
     detail: Detail | None = None
-    algorithms: list[str] | None = None
     words: str = "waiting"
     share: float = 0.0
     done: bool = False
@@ -57,101 +85,54 @@ class Job:
     asked: float = field(default_factory=time.monotonic)
 
     @property
-    def view(self) -> TheoryView:
-        """What is known of theory by now."""
-        return known(self.forecast, self.state)
+    def token(self) -> str:
+        """What tells jobs of different states apart."""
+        return self.state.to_query() or "?"
 
+    def drop(self) -> None:
+        """Stop both tasks."""
+        self.dropped = True
+        self.forecast.drop()
 
-@dataclass
-class Client:
-    """One open page. Requests can overtake each other; the one that came last holds the valid ticket."""
-
-    ticket: int = 0
-    job: Job | None = None
-    forecast: "Future[TheoryView] | None" = None
-    first: threading.Event = field(default_factory=threading.Event)  # that of its job
-    answered: int = 0  # the last ticket whose request got its answer
-    missed: int = 0  # requests in a row for a job that is no longer its own
+    def check(self) -> None:
+        """Stop a simulation that nobody waits for, or that takes too long."""
+        now = time.monotonic()
+        if self.dropped or now - self.begun > LONGEST or now - self.asked > ABANDONED:
+            self.words = f"stopped after {now - self.begun:.0f} s: the page no longer waits"
+            raise Dropped
 
 
 class Jobs:
-    """The jobs of all clients, their workers and their cache."""
+    """The jobs of all pages, their workers and their cache."""
 
     def __init__(self, workers: int = WORKERS) -> None:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="simulate")
-        self.thinkers = ThreadPoolExecutor(THINKERS, thread_name_prefix="theory")
         self.lock = threading.Lock()
-        self.clients: OrderedDict[str, Client] = OrderedDict()
-        self.cache: OrderedDict[tuple[str, State, int], Any] = OrderedDict()
+        self.pages: OrderedDict[str, Job] = OrderedDict()
+        self.cache: OrderedDict[tuple[State, int], Any] = OrderedDict()
         self.closed = False
 
-    def enter(self, name: str) -> tuple[Client, int]:
-        """Give a client a new ticket: its current job stops, and its earlier tickets are void."""
+    def show(self, page: str, state: State) -> Job:
+        """The job of a page for a state, begun now unless the page has it; that of its former state is dropped."""
         with self.lock:
-            client = self.clients.setdefault(name, Client())
-            self.clients.move_to_end(name)
-            while len(self.clients) > CLIENTS:
-                forget(self.clients.popitem(last=False)[1])
-            forget(client)
-            client.ticket += 1
-            client.missed = 0
-            client.first = threading.Event()
-            return client, client.ticket
+            job = self.pages.get(page)
+            if job is None or job.state != state or job.dropped:
+                if job is not None:
+                    job.drop()
+                self.pages[page] = job = Job(state, Forecast(state))
+                self.pool.submit(self.work, job)
+            self.pages.move_to_end(page)
+            while len(self.pages) > PAGES:
+                self.pages.popitem(last=False)[1].drop()
+            job.asked = time.monotonic()
+            return job
 
-    def think(self, client: Client, ticket: int, state: State) -> "Future[TheoryView] | None":
-        """Begin to compute the theory of a state, unless the client has a newer ticket."""
+    def leave(self, page: str) -> None:
+        """Drop the job of a page."""
         with self.lock:
-            if client.ticket != ticket:
-                return None
-            client.forecast = self.thinkers.submit(self.forecast, client, ticket, state, client.first)
-            return client.forecast
-
-    def forecast(self, client: Client, ticket: int, state: State, first: threading.Event) -> TheoryView:
-        """The theory of a state, after its first curve unless it is a formula."""
-        if not is_formula(state) and first.wait(AHEAD) and client.ticket != ticket:
-            raise CancelledError
-        return theory_view(state)
-
-    def start(
-        self, client: Client, ticket: int, state: State, forecast: "Future[TheoryView] | None" = None
-    ) -> Job | None:
-        """Begin to simulate a state, unless the client has a newer ticket."""
-        with self.lock:
-            if client.ticket != ticket:
-                return None
-            client.job = job = Job(state, forecast or self.thinkers.submit(theory_view, state), client.first)
-        self.pool.submit(self.work, job)
-        return job
-
-    def get(self, name: str, token: str) -> Job | None:
-        """The current job of a client, if it is the one with this token."""
-        with self.lock:
-            client = self.clients.get(name)
-            job = None if client is None else client.job
-        if job is None or not secrets.compare_digest(job.token.encode(), token.encode()):
-            return None
-        job.asked = time.monotonic()
-        return job
-
-    def answer(self, client: Client, ticket: int) -> bool:
-        """Whether a ticket is still valid; from now on the page that holds it is expected to know its job."""
-        with self.lock:
-            if client.ticket != ticket:
-                return False
-            client.answered = ticket
-            return True
-
-    def lost(self, name: str) -> bool:
-        """Whether a page keeps asking for a job that an older request of its own, coming in late, has dropped.
-
-        While the answer to its last request is still being made, it is not lost.
-        """
-        with self.lock:
-            client = self.clients.get(name)
-            if client is None or client.answered != client.ticket:
-                return False
-            client.missed += 1
-            return client.missed > MISSES
+            job = self.pages.pop(page, None)
+        if job is not None:
+            job.drop()
 
     def work(self, job: Job) -> None:
         """Simulate a job; whatever goes wrong is shown on the page."""
@@ -168,74 +149,62 @@ class Jobs:
             job.words = f"failed: {type(error).__name__}: {error}".splitlines()[0][:200]
         finally:
             job.done = True
-            job.first.set()
 
     def simulate(self, job: Job) -> None:
-        """Train all seeds, then name the algorithm of the first."""
-        state, runs = job.state, []
-        for number in range(state.seeds):
-            self.check(job)
-            runs.append(self.run_of(job, number))
-            job.seeds.append(curve_of(runs[-1]))
-            if number == 0:
-                job.detail = detail_of(runs[0])
-                job.first.set()
-        self.check(job)
+        """Train all seeds, then probe the first."""
+        job.check()
+        if draw_seconds(job.state.experiment()) > TOO_LONG:
+            job.words = "theory only"
+            return
+        details: list[Detail] = []
+        for number in range(job.state.seeds):
+            job.check()
+            details.append(self.detail(job, number))
+            job.seeds.append(curve_of(details[-1].run))
+            job.detail = details[0]
+        job.check()
         job.words, job.share = "naming the algorithm", 1.0
-        first = runs[0]
-        job.algorithms = self.cached(("algorithms", *key_of(state, 0)), lambda: algorithms(first))
-        job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *problems(runs)])
+        if details[0].algorithms is None:
+            job.detail = self.keep(job.state, 0, probed(details[0]))
+        said = problems([detail.run for detail in details])
+        job.words = "; ".join([f"done in {time.monotonic() - job.begun:.1f} s", *said])
 
-    def run_of(self, job: Job, number: int) -> Run:
-        """The run of one seed, cut down to what the page shows."""
+    def detail(self, job: Job, number: int) -> Detail:
+        """The detail of one seed, from the cache or trained now."""
         from iclflow.training.start import run_experiment
 
         state = job.state
+        with self.lock:
+            found = self.cache.get(key_of(state, number))
+        if found is not None:
+            return found
 
         def report(share: float, words: str) -> None:
-            self.check(job)
+            job.check()
             job.words, job.share = f"seed {number + 1} of {state.seeds}: {words}", (number + share) / state.seeds
 
-        experiment = state.experiment(state.seed + number)
-        run = lambda: cut_down(run_experiment(experiment, progress=report, roomy=True))
-        return self.cached(("run", *key_of(state, number)), run)
+        run = run_experiment(state.experiment(state.seed + number), progress=report, roomy=True)
+        return self.keep(state, number, detail_of(cut_down(run)))
 
-    def cached(self, key: tuple[str, State, int], make: Callable[[], T]) -> T:
-        """What is in the cache, made now if it is not there."""
+    def keep(self, state: State, number: int, detail: Detail) -> Detail:
+        """Put a detail into the cache, which loses its oldest."""
         with self.lock:
-            if key in self.cache:
-                self.cache.move_to_end(key)
-                return self.cache[key]
-        made = make()
-        with self.lock:
-            self.cache[key] = made
+            self.cache[key_of(state, number)] = detail
+            self.cache.move_to_end(key_of(state, number))
             while len(self.cache) > KEPT:
                 self.cache.popitem(last=False)
-        return made
-
-    def check(self, job: Job) -> None:
-        """Stop a job that nobody waits for, or that takes too long."""
-        now = time.monotonic()
-        if job.dropped or now - job.begun > LONGEST or now - job.asked > ABANDONED:
-            job.words = f"stopped after {now - job.begun:.0f} s: the page no longer waits"
-            raise Dropped
+        return detail
 
     def warm(self) -> None:
         """Compile the shapes that the page needs, in the background, the default first."""
         threading.Thread(target=self.warm_all, daemon=True, name="warm").start()
 
-    def at_work(self) -> bool:
-        """Whether any client waits for a simulation."""
-        with self.lock:
-            jobs = [client.job for client in self.clients.values() if client.job is not None]
-            return any(not job.done and not job.dropped for job in jobs)
-
     def warm_all(self) -> None:
-        """Train small models of all these shapes, one after another, while no client waits."""
+        """Train small models of all these shapes, one after another, while no page waits."""
         from iclflow.training.start import run_experiment
 
         for state in shapes():
-            while self.at_work() and not self.closed:  # clients first
+            while not self.closed and any(not job.done for job in list(self.pages.values())):  # pages first
                 time.sleep(0.1)
             if self.closed:
                 return
@@ -244,11 +213,9 @@ class Jobs:
     def close(self) -> None:
         """Drop all jobs and stop the workers."""
         self.closed = True
-        with self.lock:
-            for client in self.clients.values():
-                forget(client)
+        for page in list(self.pages):
+            self.leave(page)
         self.pool.shutdown(wait=False, cancel_futures=True)
-        self.thinkers.shutdown(wait=False, cancel_futures=True)
 
 
 def shapes() -> list[State]:
@@ -267,33 +234,14 @@ def shapes() -> list[State]:
     return [*padded[:6], *sample, *rules, *padded[6:], *deep]
 
 
-def forget(client: Client) -> None:
-    """Drop the job of a client, and its forecast if that has not begun."""
-    client.first.set()
-    if client.job is not None:
-        client.job.dropped = True
-    if client.forecast is not None:
-        client.forecast.cancel()
-    client.job = client.forecast = None
-
-
-def known(forecast: "Future[TheoryView]", state: State, patience: float = 0.0) -> TheoryView:
-    """The theory of a state if it is there within some seconds, else what is known without it."""
-    try:
-        return forecast.result(patience)
-    except (TimeoutError, CancelledError):
-        return outline(state)
-
-
 def problems(runs: list[Run]) -> list[str]:
     """What is wrong with some of the runs, in words."""
     first = runs[0]
     said = list(first.summary["warnings"])
-    if first.status != "ok":
-        why = first.summary["runs"][0].get("why", "")
-        said = [*said, *([f"{first.status}: {why}"] if why not in said else [])]
-    others = [f"seed {run.seeds[0]} {run.status}" for run in runs[1:] if run.status != "ok"]
-    return [*said, *others]
+    why = first.summary["runs"][0].get("why", "")
+    if first.status != "ok" and why not in said:
+        said.append(f"{first.status}: {why}")
+    return [*said, *(f"seed {run.seeds[0]} {run.status}" for run in runs[1:] if run.status != "ok")]
 
 
 def key_of(state: State, number: int) -> tuple[State, int]:

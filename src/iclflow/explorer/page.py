@@ -139,18 +139,17 @@ def control(name: str) -> html.Div:
 
 
 def free_spectrum() -> html.Div:
-    """A slider for every eigenvalue of the free spectrum."""
+    """A slider and a number for every eigenvalue of the free spectrum."""
     low, high = EIGENVALUE
-    sliders = [
-        html.Div(
-            [
-                dcc.Input(type="range", id=name, min=low, max=high, step=0.01, value=falling(i, len(EIGEN_IDS))),
-                html.Label(f"{i + 1}", htmlFor=name, **aria(label=f"Eigenvalue {i + 1}")),
-            ]
-        )
-        for i, name in enumerate(EIGEN_IDS)
-    ]
-    return html.Div(sliders, id="free", className="free hidden", role="group", **aria(label="Eigenvalues"))
+    boxes: list[Component] = []
+    for i, name in enumerate(EIGEN_IDS):
+        bounds: dict[str, Any] = {"min": low, "max": high, "value": falling(i, len(EIGEN_IDS))}
+        slider = dcc.Input(type="range", id=name, step=0.01, **bounds)
+        number = dcc.Input(type="number", id=f"number-{name}", debounce=True, step="any", **bounds)
+        label = html.Label(f"{i + 1}", htmlFor=name, **aria(label=f"Eigenvalue {i + 1}"))
+        named = html.Label(number, **aria(label=f"Eigenvalue {i + 1} as a number"))
+        boxes.append(html.Div([label, slider, named]))
+    return html.Div(boxes, id="free", className="free hidden", role="group", **aria(label="Eigenvalues"))
 
 
 def share() -> html.Fieldset:

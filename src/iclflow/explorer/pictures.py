@@ -4,31 +4,17 @@ Simulation is solid and coloured, theory dashed or dotted in ink. Seeds, compone
 of their own, and every picture has a legend.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from dash import Patch
 
-from iclflow.explorer.detail import Curve, Detail
+from iclflow.explorer.detail import Detail, SeedCurve
 from iclflow.explorer.theory_view import TheoryView
 
-__all__ = [
-    "COMPONENTS",
-    "CURSOR",
-    "HEADS",
-    "SEEDS",
-    "blank",
-    "empty_gains",
-    "empty_loss",
-    "empty_map",
-    "empty_values",
-    "loss_lines",
-    "patch_gains",
-    "patch_theory",
-    "patch_values",
-    "show_times",
-]
+__all__ = ["COMPONENTS", "CURSOR", "HEADS", "SEEDS", "empty_gains", "empty_loss", "empty_map", "empty_values",
+           "loss_lines", "patch_gains", "patch_theory", "patch_values", "show_times", "times_shown"]  # fmt: skip
 
 INK, FAINT = "#70707a", "rgba(128,128,136,0.25)"  # on white; the page paints text in the colour of its scheme
 THEORY = {"color": INK, "width": 1.8, "dash": "dash"}
@@ -80,14 +66,28 @@ def cursor_key() -> dict[str, Any]:
             "line": {"color": CURSOR, "width": 2}, "showlegend": True, "legendrank": 2000}  # fmt: skip
 
 
-def time_axis(patch: Patch, clock: str, bounds: list[float], log: bool = True) -> None:
-    """Name the axis by its clock and show the times between two bounds."""
-    axis = patch["layout"]["xaxis"]
-    axis["title"]["text"] = f"time {clock}"
+def times_shown(view: TheoryView, seeds: list[SeedCurve]) -> list[float]:
+    """The times that all pictures show: from before the first predicted drop to the end of theory or of the runs."""
+    low, high = float(view.time[0]), float(view.time[-1])
+    ends = [seed["time"][-1] for seed in seeds if seed["time"]]
+    if view.loss is None and ends:  # without a forecast the curves say what there is to see
+        return [min(low, 1e-4 * max(ends)), max(ends)]
+    return [low, max([high, *ends])]
+
+
+def show_times(patch: Patch, view: TheoryView, bounds: list[float], axes: Any) -> None:
+    """Name the time axis by its clock and show the times between two bounds."""
+    axis, log = patch["layout"]["xaxis"], is_chosen("time", axes)
+    axis["title"]["text"] = f"time {view.clock}"
     axis["type"] = "log" if log else "linear"
-    decades = abs(float(np.log10(max(bounds[1], 1e-300) / max(bounds[0], 1e-300)))) if log else 0.0
-    axis["dtick"] = (1 if decades > 3 else "D2") if log else None
-    axis["range"] = [float(np.log10(max(b, 1e-300))) for b in bounds] if log else bounds
+    tens = [float(np.log10(max(bound, 1e-300))) for bound in bounds]
+    axis["dtick"] = (1 if tens[1] - tens[0] > 3 else "D2") if log else None
+    axis["range"] = tens if log else [0, bounds[1]]
+
+
+def is_chosen(name: str, axes: Any) -> bool:
+    """Whether an axis is to be logarithmic."""
+    return isinstance(axes, list) and name in axes
 
 
 # --- the loss ---------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ def empty_loss() -> dict[str, Any]:
     return {"data": [line("theory", [], [], THEORY)], "layout": layout("Loss", "loss", shapes=[cursor_key()])}
 
 
-def theory_line(view: TheoryView) -> dict[str, Any]:
+def theory_trace(view: TheoryView) -> dict[str, Any]:
     """Theory, the first trace, so that it can be replaced whatever the number of others; it is drawn over them."""
     y = [] if view.loss is None else np.round(view.loss, 6).tolist()
     return line("theory", view.time.tolist(), y, THEORY, zorder=1, showlegend=bool(y))
 
 
-def loss_lines(view: TheoryView, seeds: list[Curve]) -> list[dict[str, Any]]:
+def loss_lines(view: TheoryView, seeds: list[SeedCurve]) -> list[dict[str, Any]]:
     """Theory and one curve per seed; the first seed comes last, thicker and over the others."""
     curves = []
     for i, seed in enumerate(seeds):
@@ -113,30 +113,20 @@ def loss_lines(view: TheoryView, seeds: list[Curve]) -> list[dict[str, Any]]:
         more = {"legendgroup": "others", "showlegend": False} if i > 1 else {"legendgroup": "others"} if i else {}
         named = several if i == 1 else name
         curves.append(line(named, seed["time"], seed["loss"], style, legendrank=1001 + min(i, 1), **more))
-    return [theory_line(view), *curves[::-1]]
+    return [theory_trace(view), *curves[::-1]]
 
 
-def patch_theory(view: TheoryView, log_time: bool, log_loss: bool) -> Patch:
+def patch_theory(view: TheoryView, axes: Any) -> Patch:
     """A new theory curve with its levels and drops; the simulated curves stay until new ones come."""
-    patch = Patch()
-    patch["data"][0] = theory_line(view)
+    patch, log = Patch(), is_chosen("loss", axes)
+    patch["data"][0] = theory_trace(view)
     patch["layout"]["shapes"] = [*levels(view), *drops(view), cursor_key()]
     patch["layout"]["annotations"] = names(view)
-    show_times(patch, view, [], log_time)
     top, bottom = float(view.levels.max()), float(view.levels.min())
-    patch["layout"]["yaxis"]["type"] = "log" if log_loss else "linear"
-    bounds = [float(np.log10(0.7 * bottom)), float(np.log10(1.2 * top))] if log_loss else [0, 1.08 * top]
+    patch["layout"]["yaxis"]["type"] = "log" if log else "linear"
+    bounds = [float(np.log10(0.7 * bottom)), float(np.log10(1.2 * top))] if log else [0, 1.08 * top]
     patch["layout"]["yaxis"]["range"] = bounds
     return patch
-
-
-def show_times(patch: Patch, view: TheoryView, ends: list[float], log_time: bool) -> None:
-    """Show the times from before the first predicted drop to the end of theory or of the longest curve."""
-    low, high = float(view.time[0]), max([float(view.time[-1]), *ends])
-    if view.loss is None and ends:  # without a forecast the curves say what there is to see
-        high = max(ends)
-        low = min(low, 1e-4 * high)
-    time_axis(patch, view.clock, [low, high] if log_time else [0, high], log_time)
 
 
 def levels(view: TheoryView) -> list[dict[str, Any]]:
@@ -188,23 +178,26 @@ def empty_gains() -> dict[str, Any]:
     return {"data": [], "layout": layout("Components learned", "gain", yaxis2=second, shapes=[cursor_key()])}
 
 
-def patch_gains(detail: Detail, clock: str) -> Patch:
-    """The components learned over time, and how many of them are learned."""
-    patch, time, dim = Patch(), detail.time.tolist(), next(iter(detail.maps.values())).shape[-1]
-    lines = []
+def patch_gains(detail: Detail | None, view: TheoryView, bounds: list[float], axes: Any) -> Patch:
+    """The components learned over time, and how many of them are learned; nothing without a run."""
+    patch = Patch()
+    patch["data"] = []
+    show_times(patch, view, bounds, axes)
+    if detail is None:
+        return patch
+    lines, time, dim = [], detail.time.tolist(), next(iter(detail.maps.values())).shape[-1]
     for i, (name, gain) in enumerate(zip(detail.names, np.round(np.nan_to_num(detail.gains.T), 4), strict=True)):
         layered = {"dash": DASHES[i // dim % len(DASHES)]} if len(detail.names) > dim else {}
         style = {**look(COMPONENTS, i % dim, 1.8), **layered}
         lines.append(line(f"component {name}", time, gain.tolist(), style))
-    if detail.learned is not None:
+    if detail.learned is not None and len(detail.names) == dim:
         stairs = {"color": INK, "width": 2, "shape": "hv"}
-        lines.append(line("number learned", time, detail.learned.tolist(), stairs, yaxis="y2"))
+        lines.append(line("number learned", time, detail.learned, stairs, yaxis="y2"))
     patch["data"] = lines
     shown = np.clip(np.nan_to_num(detail.gains), -0.5, 3.0)
-    bounds = [min(-0.06, 1.05 * float(shown.min())), max(1.12, 1.05 * float(shown.max()))]
-    patch["layout"]["yaxis"]["range"] = bounds
-    patch["layout"]["yaxis2"]["range"] = [dim * bound for bound in bounds]  # all components learned is a gain of 1
-    time_axis(patch, clock, window(detail))
+    heights = [min(-0.06, 1.05 * float(shown.min())), max(1.12, 1.05 * float(shown.max()))]
+    patch["layout"]["yaxis"]["range"] = heights
+    patch["layout"]["yaxis2"]["range"] = [dim * height for height in heights]  # all components learned is a gain of 1
     return patch
 
 
@@ -212,31 +205,21 @@ def empty_values() -> dict[str, Any]:
     return {"data": [], "layout": layout("Value weights", "value weight v", shapes=[cursor_key()])}
 
 
-def patch_values(detail: Detail, view: TheoryView) -> Patch:
-    """The value weights over time, simulated and predicted."""
-    patch, time, simulated = Patch(), detail.time.tolist(), np.nan_to_num(detail.values)
-    lines = [line(f"head {h + 1}", time, np.round(v, 5).tolist(), look(HEADS, h, 2)) for h, v in enumerate(simulated.T)]
-    predicted = view.at(detail.time, simulated.shape[1])
-    known = [v for v in ([] if predicted is None else predicted.T) if np.isfinite(v).all()]
-    lines += [line("theory", time, np.round(v, 5).tolist(), THEORY, legendgroup="theory", showlegend=i == 0, zorder=1)
-              for i, v in enumerate(known)]  # fmt: skip
+def patch_values(detail: Detail | None, view: TheoryView, bounds: list[float], axes: Any) -> Patch:
+    """The value weights over time, simulated and predicted; nothing without a run."""
+    patch, lines = Patch(), []
+    show_times(patch, view, bounds, axes)
+    if detail is not None:
+        time, simulated = detail.time.tolist(), np.nan_to_num(detail.values)
+        for h, v in enumerate(simulated.T):
+            lines.append(line(f"head {h + 1}", time, np.round(v, 5).tolist(), look(HEADS, h, 2)))
+        predicted: Iterable[np.ndarray] = (
+            [] if view.prediction is None else view.prediction.values(detail.time)[:, : simulated.shape[1]].T
+        )
+        for i, v in enumerate(v for v in predicted if np.isfinite(v).all()):
+            more = {"legendgroup": "theory", "showlegend": i == 0, "zorder": 1}
+            lines.append(line("theory", time, np.round(v, 5).tolist(), THEORY, **more))
     patch["data"] = lines
-    time_axis(patch, view.clock, window(detail))
-    return patch
-
-
-def window(detail: Detail) -> list[float]:
-    """The times from a little before something is learned to the end."""
-    time = detail.time
-    moved = np.flatnonzero((np.abs(detail.gains - detail.gains[0]) > 0.05).any(axis=1))
-    first = 0.2 * float(time[moved[0]]) if len(moved) and time[moved[0]] > 0 else 1e-3 * float(time[-1])
-    return [max(first, 1e-6), max(float(time[-1]), 1e-5)]
-
-
-def blank() -> Patch:
-    """A picture without lines."""
-    patch = Patch()
-    patch["data"] = []
     return patch
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from iclflow.comparison.comparing import compare_one
 from iclflow.errors import BadInput, IclflowError
-from iclflow.explorer.detail import Curve, Detail, algorithms, curve_of, cut_down, detail_of
+from iclflow.explorer.detail import Detail, SeedCurve, curve_of, cut_down, detail_of, probed
 from iclflow.explorer.theory_view import TheoryView, full_view, levels_only, usable
 from iclflow.prediction.result import Prediction
 from iclflow.results.run import Run
@@ -27,11 +27,10 @@ class Shown:
     """What the page shows of a saved run or of one point of a sweep."""
 
     view: TheoryView
-    seeds: list[Curve]
+    seeds: list[SeedCurve]
     detail: Detail | None
     words: str
     python: str = ""
-    algorithms: list[str] | None = None
 
 
 class Saved:
@@ -101,12 +100,10 @@ def show_run(path: Path, name: str) -> Shown:
     refuse_foreign_files(path)
     run = load_run(path)
     first = run.select(run.seeds[0])
-    view = view_of(first)
     seeds = [curve_of(cut_down(run.select(seed))) for seed in run.seeds[:SEEDS]]
     words = f"{name}: {run.status}, read only; move a control to go back"
     detail = shown_detail(cut_down(first))
-    named = None if detail is None else algorithms(cut_down(first))
-    return Shown(view, seeds, detail, words, f"run = icl.load({str(path)!r})", named)
+    return Shown(view_of(first), seeds, detail, words, f"run = icl.load({str(path)!r})")
 
 
 def refuse_foreign_files(path: Path) -> None:
@@ -128,7 +125,7 @@ def shown_detail(run: Run) -> Detail | None:
     if not readable or run.experiment.data is not None:
         return None
     try:
-        return detail_of(run)
+        return probed(detail_of(run))
     except BadInput:
         return None
 
@@ -139,7 +136,7 @@ def show_sweep(path: Path, where: dict[str, int], name: str) -> Shown:
 
     sweep = load(path)
     data = sweep.data.isel(where)
-    seeds: list[Curve] = []
+    seeds: list[SeedCurve] = []
     for i in range(min(data.sizes.get("seed", 1), SEEDS)):
         one = data.isel(seed=i) if "seed" in data.dims else data
         time, loss = (np.asarray(one[n].values, float) if n in one else np.array([]) for n in ("curve_time", "loss"))
@@ -167,4 +164,4 @@ def view_of(run: Run) -> TheoryView:
         prediction: Prediction = compare_one(run, None).prediction
     except IclflowError as error:
         return levels_only(levels, str(error), end)
-    return levels_only(levels, "", end) if not usable(prediction) else full_view(prediction, prediction.levels)
+    return full_view(prediction) if usable(prediction) else levels_only(levels, "", end)

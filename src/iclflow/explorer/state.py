@@ -11,19 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from iclflow.experiment import Experiment
 
-__all__ = [
-    "CHOICES",
-    "DEEP_DIM",
-    "DEEP_HEADS",
-    "EIGENVALUE",
-    "GRAMS",
-    "LARGEST_SMALL",
-    "RANGES",
-    "SMALL_STEPS",
-    "State",
-    "clamped",
-    "falling",
-]
+__all__ = ["CHOICES", "DEEP_DIM", "DEEP_HEADS", "EIGENVALUE", "GRAMS", "LARGEST_SMALL", "RANGES", "SMALL_STEPS",
+           "State", "clamped", "falling"]  # fmt: skip
 
 CHOICES = {
     "model": ("separate", "merged"),

@@ -10,7 +10,7 @@ from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, axes, figure_of, styled
 from iclflow.sweeps.columns import NUMBERED
 from iclflow.sweeps.forecast import expected_quantity
-from iclflow.sweeps.select import Family, check_axis, families, spoken
+from iclflow.sweeps.select import RunFamily, check_axis, families, spoken
 
 if TYPE_CHECKING:
     import iclflow.sweeps.results
@@ -99,7 +99,7 @@ def parsed(sweep: "iclflow.sweeps.results.Sweep", quantity: str) -> tuple[str, i
     raise BadInput(f"quantity: {quantity!r} must be one of {', '.join(PLAIN)}, {numbered}")
 
 
-def measured_rows(line: Family, axis: str, name: str, slot: int | None) -> np.ndarray:
+def measured_rows(line: RunFamily, axis: str, name: str, slot: int | None) -> np.ndarray:
     """One row per place along the axis, one column per seed."""
     array = line.data[name] if slot is None else line.data[name][..., slot]
     seeds = () if axis == "seed" else tuple(d for d in array.dims if d == "seed")
@@ -107,7 +107,7 @@ def measured_rows(line: Family, axis: str, name: str, slot: int | None) -> np.nd
 
 
 def draw_theory(
-    ax: Axes, sweep: "iclflow.sweeps.results.Sweep", line: Family, axis: str, quantity: tuple[str, int | None],
+    ax: Axes, sweep: "iclflow.sweeps.results.Sweep", line: RunFamily, axis: str, quantity: tuple[str, int | None],
     places: np.ndarray, order: np.ndarray,
 ) -> bool:  # fmt: skip
     """Draw the median prediction at every place; returns whether there is any."""

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from iclflow.errors import BadInput
 from iclflow.figures.style import BLACK, COLOURS, GREY, axes, figure_of, styled
 from iclflow.sweeps.forecast import expected_of
-from iclflow.sweeps.select import Family, families
+from iclflow.sweeps.select import RunFamily, families
 
 if TYPE_CHECKING:
     import iclflow.sweeps.results
@@ -67,7 +67,7 @@ def seed_bands(
         return figure_of(ax)
 
 
-def draw_band(ax: Axes, times: Times, line: Family, colour: str, single: bool) -> None:
+def draw_band(ax: Axes, times: Times, line: RunFamily, colour: str, single: bool) -> None:
     """Draw median and band of one line."""
     curves = on_grid(times, line)
     low, middle, high = np.quantile(curves, [0.1, 0.5, 0.9], axis=0, method="inverted_cdf")
@@ -77,7 +77,7 @@ def draw_band(ax: Axes, times: Times, line: Family, colour: str, single: bool) -
         ax.fill_between(times, low, high, color=colour, alpha=0.22, lw=0)
 
 
-def on_grid(times: Times, line: Family) -> Float[np.ndarray, "seeds T"]:
+def on_grid(times: Times, line: RunFamily) -> Float[np.ndarray, "seeds T"]:
     """The curve of every seed at the same times; a run that ended earlier keeps its last loss."""
     curves = []
     for time, loss in zip(line.rows("curve_time"), line.rows("loss"), strict=True):
@@ -87,7 +87,7 @@ def on_grid(times: Times, line: Family) -> Float[np.ndarray, "seeds T"]:
     return np.array(curves)
 
 
-def draw_theory(ax: Axes, sweep: "iclflow.sweeps.results.Sweep", lines: list[Family], times: Times) -> None:
+def draw_theory(ax: Axes, sweep: "iclflow.sweeps.results.Sweep", lines: list[RunFamily], times: Times) -> None:
     """Draw the median prediction of every line, and all predicted levels."""
     levels: list[float] = []
     for line in lines:

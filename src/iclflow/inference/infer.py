@@ -13,7 +13,7 @@ from iclflow.inference.finding import best_fit
 from iclflow.inference.fitting import Fit, Setting
 from iclflow.inference.merged import infer_drop
 from iclflow.inference.observing import Observed, observe
-from iclflow.inference.result import DropInference, Inference, of_fit
+from iclflow.inference.result import of_fit
 from iclflow.inference.testing import judge
 from iclflow.results.loading import is_run, load_run
 from iclflow.results.run import Run

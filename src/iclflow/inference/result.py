@@ -14,7 +14,7 @@ from iclflow.inference.observing import Observed
 from iclflow.inference.testing import Verdict
 from iclflow.models import Separate, Weights
 from iclflow.models.parts import empty
-from iclflow.system.notebook import card, paragraph, table
+from iclflow.results.card import Card, Table, WithCard
 from iclflow.theory.single_mode import Growth
 
 __all__ = ["DropInference", "Inference", "aligned_weights", "in_words", "of_fit"]
@@ -26,7 +26,7 @@ Interval = Float[np.ndarray, "..."]  # lower and upper ends along the last axis
 
 
 @dataclass(frozen=True, repr=False)
-class Inference:
+class Inference(WithCard):
     """What made a curve of separate key and query; eigenvalues fall, drops come in order of time."""
 
     name: str
@@ -91,17 +91,13 @@ class Inference:
         """Eigenvalues and context in one line."""
         return in_words(self.eigenvalues, self.context)
 
-    def __repr__(self) -> str:
-        head = (
-            f"{self.name}: {self.why} (p = {self.p_value:.2g})" if len(self.eigenvalues) else f"{self.name}: {self.why}"
-        )
-        lines = [head]
-        if len(self.eigenvalues):
-            lines.append(f"  context {self.context:.4g} {between(self.intervals['context'])}")
-            lines.append("  eigenvalue (95 % interval)              initial size   drop at t/tau   level after")
-        for d, size, time, level, span in self.rows:
-            lines.append(f"  {d:<8.5g} {between(span):<30s} {size:12.3g} {time:15.6g} {level:13.5f}")
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+    def card(self) -> Card:
+        """The verdict, the context and one row a drop."""
+        rows = [(d, between(span), size, time, level) for d, size, time, level, span in self.rows]
+        names = ("eigenvalue", "95 %", "initial size", "drop at t/tau", "level after")
+        said = [f"context {self.context:.4g} {between(self.intervals['context'])}"] if rows else []
+        title = f"{self.name}: {self.why}" + (f" (p = {self.p_value:.2g})" if rows else "")
+        return Card(title, [*said, Table(names, rows), *self.notes], self.to_dict())
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -110,16 +106,9 @@ class Inference:
         drops = zip(self.directions, self.drop_times, self.levels[1:], strict=True)
         return [(self.eigenvalues[d], self.initial_sizes[d], time, level, spans[d]) for d, time, level in drops]
 
-    def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
-        rows = [(d, between(span), size, time, level) for d, size, time, level, span in self.rows]
-        names = ("eigenvalue", "95 %", "initial size", "drop at t/tau", "level after")
-        said = [table([("context", self.context, between(self.intervals["context"]))])] if rows else []
-        return card(self.why, *said, table(rows, names), *(paragraph(note) for note in self.notes))
-
 
 @dataclass(frozen=True, repr=False)
-class DropInference:
+class DropInference(WithCard):
     """What made the one drop of merged key-query."""
 
     name: str
@@ -141,13 +130,11 @@ class DropInference:
         said = {"intervals": spans, "fits": self.fits, "why": self.why, "notes": list(self.notes)}
         return {**{name: finite(getattr(self, name)) for name in names}, **said}
 
-    def __repr__(self) -> str:
-        lines = [f"{self.name}: {self.why}"]
-        for name in ("drive", "minimum", "initial_size"):
-            lines.append(
-                f"  {name.replace('_', ' '):<13s} {getattr(self, name):<10.5g} {between(self.intervals[name])}"
-            )
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+    def card(self) -> Card:
+        """The verdict and one row a number."""
+        names = ("drive", "minimum", "initial_size")
+        rows = [(name.replace("_", " "), getattr(self, name), between(self.intervals[name])) for name in names]
+        return Card(f"{self.name}: {self.why}", [Table((), rows), *self.notes], self.to_dict())
 
 
 def plain(array: Any) -> Any:

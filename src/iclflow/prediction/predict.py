@@ -62,6 +62,7 @@ def predict(
     >>> icl.predict(icl.Task(), icl.Separate(heads=5), init=1e-3).levels.round(4)
     array([1.    , 0.6406, 0.3774, 0.2098, 0.136 ])
     """
+    check_order(task, model)
     given = {"weights": weights, "data": data, "sample": sample, "draws": draws, "training": training}
     asked = list(problems(task, model, **given, **settings))
     found = [predicted(problem) for problem in asked]
@@ -79,7 +80,6 @@ def problems(
     **settings: Any,
 ) -> Iterator[Problem]:  # fmt: skip
     """The problem of every seed, from what a user gave; settings mean what they mean to `train`."""
-    check_order(task, model)
     settings, _ = named_optimizer(settings)
     chosen = Training(**settings) if training is None else training.replace(**settings)
     refuse_without_effect(settings)

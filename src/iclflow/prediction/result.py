@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from jaxtyping import Float, Int
 
+from iclflow.results.card import Card, WithCard
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -18,7 +20,7 @@ Method = Literal["closed", "reduced", "followed"]
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction:
+class Prediction(WithCard):
     """The predicted training run; all times are t/tau, heads and directions are indices from 0.
 
     `head_shares` says how sure head and direction of a drop are: the share of the direction that the head will hold, 1
@@ -101,19 +103,14 @@ class Prediction:
             "method": self.method,
         }
 
-    def __repr__(self) -> str:
-        from iclflow.prediction.notebook import prediction_text
-
-        return prediction_text(self)
-
-    def _repr_html_(self) -> str:
-        """The predicted curve and a table of its drops, for notebooks."""
-        from iclflow.prediction.notebook import prediction_card
+    def card(self) -> Card:
+        """The curve, the drops and the notes."""
+        from iclflow.prediction.card import prediction_card
 
         return prediction_card(self)
 
 
-class Predictions(Sequence[Prediction]):
+class Predictions(WithCard, Sequence[Prediction]):
     """The predictions of several seeds: a sequence, with what they share as arrays over seed and drop (from 1)."""
 
     def __init__(self, seeds: Sequence[int], predictions: Sequence[Prediction]) -> None:
@@ -167,13 +164,8 @@ class Predictions(Sequence[Prediction]):
         """Return everything except the curves, ready for JSON."""
         return {"predictions": [{"seed": s, **p.to_dict()} for s, p in zip(self.seeds, self, strict=True)]}
 
-    def __repr__(self) -> str:
-        from iclflow.prediction.notebook import predictions_text
-
-        return predictions_text(self)
-
-    def _repr_html_(self) -> str:
-        """All curves, and one table of their drops, for notebooks."""
-        from iclflow.prediction.notebook import predictions_card
+    def card(self) -> Card:
+        """All curves, and one row of drop times a seed."""
+        from iclflow.prediction.card import predictions_card
 
         return predictions_card(self)

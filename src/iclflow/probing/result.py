@@ -16,12 +16,13 @@ from iclflow.probing.heads import Heads
 from iclflow.probing.layers import Layers
 from iclflow.probing.naming import THRESHOLD, Verdict, by_label
 from iclflow.probing.off_distribution import Shift
+from iclflow.results.card import Card, WithCard
 
 __all__ = ["Probe"]
 
 
 @dataclass(frozen=True, repr=False)
-class Probe:
+class Probe(WithCard):
     """The probe of one subject; components count from 1, in falling order of the eigenvalues of the tokens."""
 
     subject: str
@@ -146,16 +147,9 @@ class Probe:
             "exact": self.exact,
         }
 
-    def __str__(self) -> str:
-        from iclflow.probing.table import table
-
-        return table(self)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Gains along training in a picture, phases and nearest candidates in tables, for notebooks."""
-        from iclflow.probing.notebook import probe_card
+    def card(self) -> Card:
+        """The verdict first, then the measurements behind it."""
+        from iclflow.probing.card import probe_card
 
         return probe_card(self)
 

@@ -29,9 +29,9 @@ from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.models import Model, Weights
 from iclflow.models.reduced import Reduced
+from iclflow.results.card import Card, Chart, Line, Table, WithCard
 from iclflow.results.labelled import Labelled
 from iclflow.results.writing import save_run
-from iclflow.system.notebook import Line, card, chart, table
 
 if TYPE_CHECKING:
     import xarray
@@ -43,7 +43,7 @@ SIZES = ("dim", "context", "out_dim")
 MOST_DRAWN = 12  # seeds in the picture of a run
 
 
-class Run:
+class Run(WithCard):
     """One training run, or several that differ only in their seed."""
 
     def __init__(
@@ -262,17 +262,13 @@ class Run:
             f" on {self.summary['engine']}: {self.verdict}, final loss {ends} ({kept})>"
         )
 
-    def _repr_html_(self) -> str:
-        """The loss curves and a table of settings and outcome, for notebooks."""
-        clock = str(self.time.attrs.get("long_name", "time"))
-        curves = []
-        for seed in self.seeds[:MOST_DRAWN]:
-            one = self.select(seed)
-            curves.append(Line(one.time.values, one.loss.values, f"seed {seed}"))
+    def card(self) -> Card:
+        """The loss curves and a table of settings and outcome."""
         given = {k: v for k, v in {**changed(self.task), **changed(self.training)}.items() if k not in SIZES}
         start, ends = self.loss.values[..., 0].mean(), np.atleast_1d(self.summary["final_loss"])
-        first = self.select(self.seeds[0]).initial_weights
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in first.items())
+        shapes = ", ".join(
+            f"{name} {array.shape}" for name, array in self.select(self.seeds[0]).initial_weights.items()
+        )
         rows = [
             ("model", call_of(self.model)),
             ("task", f"D = {self.task.dim}, N = {self.task.context}, O = {self.task.out_dim}"),
@@ -282,7 +278,10 @@ class Run:
             ("status", self.verdict),
             ("weights", f"{shapes}, at {self.weights.sizes['record']} times"),
         ]
-        return card("Run", chart(curves, clock), table(rows))
+        seeds = [self.select(seed) for seed in self.seeds[:MOST_DRAWN]]
+        curves = [Line(one.time.values, one.loss.values, f"seed {one.seeds[0]}") for one in seeds]
+        chart = Chart(lambda: curves, str(self.time.attrs.get("long_name", "time")))
+        return Card("Run", [chart, Table((), rows)], self.summary)
 
 
 def call_of(model: Model) -> str:

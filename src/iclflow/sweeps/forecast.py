@@ -1,7 +1,6 @@
 """What theory predicts for the runs of a sweep, from their settings alone."""
 
 import math
-from functools import cache
 
 import numpy as np
 
@@ -13,11 +12,11 @@ from iclflow.prediction.result import Prediction
 __all__ = ["expected_of", "expected_quantity"]
 
 
-@cache
 def expected_of(experiment: Experiment) -> Prediction | None:
     """What theory predicts for a run with its training, on the population even if its sample is finite.
 
-    `None` without a theory: for softmax, and for a user's own data. Without `lr` the noise of batches is not known.
+    `None` without a theory: for softmax, for a user's own data, and for an own model whose class is not known here.
+    Without `lr` the noise of batches is not known.
     """
     training = experiment.training.replace(samples=math.inf, seeds=1)
     if training.lr is None:

@@ -17,6 +17,7 @@ from iclflow.data.own import agreed_task, read_own_data
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
 from iclflow.system.digest import json_digest
+from iclflow.training.data_key import data_key
 
 __all__ = ["ALL_POINTS", "Axis", "Grid"]
 
@@ -102,13 +103,13 @@ class Grid:
     def build(self, settings: dict[str, Any]) -> Experiment:
         """The experiment with these settings; a data file adds its sizes to the task."""
         if settings.get("data") is None:
-            return Experiment.from_flat(settings)
+            return Experiment.from_file(settings)
         own = {name: value for name, value in settings.items() if name in Task.model_fields}
         rest = {name: value for name, value in settings.items() if name not in Task.model_fields}
         given = Task(**own) if own else None
         task = agreed_task(given, self.own_file(str(settings["data"]), own.get("out_dim"))["sizes"])
         sizes = {name: value for name, value in task.model_dump().items() if name in task.model_fields_set}
-        return Experiment.from_flat({**rest, **sizes})
+        return Experiment.from_file({**rest, **sizes})
 
     def own_file(self, path: str, out_dim: int | None = None) -> dict[str, Any]:
         """Sizes and digest of a data file, which is read only once."""
@@ -132,6 +133,17 @@ class Grid:
                 )
                 raise BadInput(f"{error} (at {where})" if where else str(error)) from None
         return experiments
+
+    @cached_property
+    def groups(self) -> dict[Any, list[int]]:
+        """The runs by their data: those of a group are computed from the same sequences and moments."""
+        groups: dict[Any, list[int]] = {}
+        for point, experiment in enumerate(self.points_of_grid):
+            key = data_key(experiment)
+            drawn = experiment.data is None and not experiment.population and experiment.training.data_seed is None
+            for place, seed in enumerate(self.seeds):
+                groups.setdefault((key, seed if drawn else None), []).append(point * len(self.seeds) + place)
+        return groups
 
     def check(self) -> None:
         """Refuse the grid if any of its runs is invalid."""

@@ -23,6 +23,7 @@ import xarray as xr
 
 from iclflow.errors import BadInput
 from iclflow.experiment import Experiment
+from iclflow.results.card import Card, WithCard
 from iclflow.sweeps.columns import CURVES, NUMBERED, SCALARS
 from iclflow.sweeps.grid import Grid
 from iclflow.sweeps.store.protocol import Store, open_store
@@ -46,7 +47,7 @@ ABOUT = {  # long name and units
 }
 
 
-class Sweep:
+class Sweep(WithCard):
     """The results of a sweep: `data`, an xarray dataset, and the grid that was run."""
 
     def __init__(self, store: Store, data: xr.Dataset):
@@ -133,9 +134,9 @@ class Sweep:
     def __repr__(self) -> str:
         return f"Sweep of {self.grid.count} runs in {str(self.path)!r}: {self.status}\n{self.data!r}"
 
-    def _repr_html_(self) -> str:
-        """Some loss curves, the axes, and the mean final loss along each of them, for notebooks."""
-        from iclflow.sweeps.notebook import sweep_card
+    def card(self) -> Card:
+        """Some loss curves, the axes, and the mean final loss along each of them."""
+        from iclflow.sweeps.card import sweep_card
 
         return sweep_card(self)
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     import iclflow.sweeps.results
 
-__all__ = ["Family", "families", "narrowed", "pick_value"]
+__all__ = ["RunFamily", "families", "narrowed", "pick_value"]
 
 MOST = 6  # families in one figure, because there are six colours
 
 
 @dataclass(frozen=True)
-class Family:
+class RunFamily:
     """The runs behind one line of a figure."""
 
     label: str
@@ -75,7 +75,7 @@ def check_axis(sweep: "iclflow.sweeps.results.Sweep", name: str) -> None:
         raise BadInput(f"{name}: is not an axis of this sweep; {hint}")
 
 
-def families(sweep: "iclflow.sweeps.results.Sweep", where: dict[str, Any], keep: tuple[str, ...]) -> list[Family]:
+def families(sweep: "iclflow.sweeps.results.Sweep", where: dict[str, Any], keep: tuple[str, ...]) -> list[RunFamily]:
     """One family for each value of the single axis that is neither in `where` nor in `keep`, nor the seed."""
     data = narrowed(sweep, where)
     free = [d for d in sweep.grid.dimensions if d in data.dims and d not in (*keep, "seed") and data.sizes[d] > 1]
@@ -84,13 +84,13 @@ def families(sweep: "iclflow.sweeps.results.Sweep", where: dict[str, Any], keep:
     if len(free) > 1:
         raise BadInput(f"where: {' and '.join(free)} are both open; fix all but one, as in {free[1]}=VALUE")
     if not free:
-        return [Family("simulation", data)]
+        return [RunFamily("simulation", data)]
     [axis] = free
     if data.sizes[axis] > MOST:
         raise BadInput(
             f"where: {axis} has {data.sizes[axis]} values, at most {MOST} fit in a figure; fix it, or draw along it"
         )
-    return [Family(f"{axis} = {spoken(value)}", data.sel({axis: value})) for value in data[axis].values]
+    return [RunFamily(f"{axis} = {spoken(value)}", data.sel({axis: value})) for value in data[axis].values]
 
 
 def spoken(value: Any) -> str:

@@ -6,36 +6,43 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iclflow.errors import BadInput, NoRoom
-from iclflow.experiment import Experiment
 from iclflow.models.base import not_known
-from iclflow.sweeps.estimate import duration, estimate, refuse_if_full
+from iclflow.sweeps.estimate import Estimate, disk_bytes, estimate, refuse_if_full
 from iclflow.sweeps.grid import Grid
-from iclflow.sweeps.store.protocol import OURS, RUNS, WORK, Store, is_sweep, leftovers, prepare_store
+from iclflow.sweeps.parts import Part, if_nobody_is_at_work, part_of
+from iclflow.sweeps.store.protocol import (
+    COPY,
+    OURS,
+    RUNS,
+    SWEEP,
+    WORK,
+    Store,
+    is_sweep,
+    leftovers,
+    open_store,
+    prepare_store,
+)
 from iclflow.sweeps.sweep_file import grid_from, read_grid
-from iclflow.sweeps.workers.blocks import is_huge, shares_moments
-from iclflow.sweeps.workers.cluster import WorkersLost, scheduler_address
-from iclflow.sweeps.workers.signals import Stopped, obey_signals, stopped_by_signals, tidying_when_stopped
+from iclflow.sweeps.workers.signals import Stopped, raise_if_stopped, stopped_by_signals, tidying_when_stopped
 from iclflow.sweeps.workers.tasks import current_versions
 from iclflow.sweeps.workers.workers import Workers, workers_of
-from iclflow.system.atomic import NO_ROOM, no_room
+from iclflow.system.atomic import NO_ROOM, no_room, scratches_of
 from iclflow.system.cores import cores
 from iclflow.system.lock import only_writer
-from iclflow.system.progress import progress_bar
-from iclflow.training.data_key import data_key
+from iclflow.system.progress import duration, progress_bar
 
 if TYPE_CHECKING:
     import iclflow.sweeps.results
 
-__all__ = ["FAILED", "Tally", "refuse_early", "run_grid", "sweep"]
+__all__ = ["FAILED", "Tally", "run_grid", "sweep"]
 
 FAILED = ("unstable", "diverged", "failed")
-MOST_STARTS = 5  # how often workers are started, if all of them are lost
 
 
 @dataclass
@@ -63,7 +70,8 @@ def sweep(
     out: str | Path,
     *,
     workers: int | None = None,
-    scheduler: str | None = None,
+    scheduler: Any = None,
+    part: str | None = None,
     resume: bool = False,
     summary: bool = False,
     progress: bool | None = False,
@@ -74,7 +82,8 @@ def sweep(
         source: a TOML file, or the same as a dictionary with `base`, `axes`, `zip`, `seeds`, `points`.
         out: a directory for the results.
         workers: the number of processes on this machine, one per core by default; 0 computes in this process.
-        scheduler: the address or the scheduler file of a dask cluster, whose workers compute instead.
+        scheduler: a dask cluster whose workers compute instead: the cluster object, the address or the scheduler file.
+        part: `i/n` runs the i-th of n parts of the grid, beside any others, and makes or continues the sweep in `out`.
         resume: continue the sweep in `out`; without it, an existing sweep is refused.
         summary: keep drop times, plateau losses and the other quantities of each run, but no curves.
         progress: None shows a bar on a terminal and prints lines elsewhere, False shows nothing.
@@ -89,7 +98,7 @@ def sweep(
     from iclflow.sweeps.results import gather
 
     grid = grid_of(source, summary)
-    run_grid(grid, Path(out), workers=workers, scheduler=scheduler, resume=resume, progress=progress)
+    run_grid(grid, Path(out), workers=workers, scheduler=scheduler, part=part, resume=resume, progress=progress)
     return gather(Path(out))
 
 
@@ -104,27 +113,49 @@ def run_grid(
     path: Path,
     *,
     workers: int | None = None,
-    scheduler: str | None = None,
+    scheduler: Any = None,
+    part: str | None = None,
     resume: bool = False,
     progress: bool | None = False,
+    announce: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Tally:
-    """Make or resume the store of a grid, and compute its missing runs."""
-    refuse_early(path, resume, scheduler)
-    if scheduler is not None or workers != 0:
+    """Make or resume the store of a grid, and compute its missing runs, or those of one part of it."""
+    count, chosen = cores() if workers is None else workers, None if part is None else part_of(part)
+    refuse_early(path, resume or chosen is not None, scheduler, chosen)
+    if scheduler is not None or count > 0:
         refuse_unreachable(grid)
     with writing(path), stopped_by_signals():
+        asked = range(grid.count) if chosen is None else chosen.runs(grid)
+        missing = set(open_store(path).missing() if is_sweep(path) else asked)
+        announce(estimate(grid, count, sum(run in missing for run in asked)))
+        if chosen is not None:
+            return run_part(chosen, asked, grid, path, workers=count, progress=progress)
         path.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
             if not is_sweep(path):
-                refuse_if_full(path, estimate(grid, 1).disk)
+                refuse_if_full(path, disk_bytes(grid, grid.count))
             store = prepare_store(path, grid, resume)
-            return run_missing(store, workers=workers, scheduler=scheduler, progress=progress)
+            return run_missing(store, workers=count, scheduler=scheduler, progress=progress)
 
 
-def refuse_early(path: Path, resume: bool, scheduler: str | None) -> None:
+def run_part(part: Part, asked: Sequence[int], grid: Grid, path: Path, *, workers: int, progress: bool | None) -> Tally:
+    """Compute the missing runs of one part; the last part to end tidies up."""
+    with part.store(path, grid) as store:
+        tally = run_missing(store, workers=workers, scheduler=None, progress=progress, asked=asked)
+    with if_nobody_is_at_work(path) as last:
+        if last:
+            tidy(store)
+    return tally
+
+
+def refuse_early(path: Path, resume: bool, scheduler: Any, part: Part | None) -> None:
     """Raise the errors that can be detected before anything is written."""
     refuse_while_spawned()
+    if part is not None and scheduler is not None:
+        raise BadInput("part: is for jobs that need no scheduler; give either part or scheduler")
     if scheduler is not None:
+        from iclflow.sweeps.workers.cluster import scheduler_address
+
         scheduler_address(scheduler)
     try:
         refuse_place(path, resume)
@@ -149,7 +180,8 @@ def refuse_place(path: Path, resume: bool) -> None:
     if path.exists() and not path.is_dir():
         raise BadInput(f"out: {str(path)!r} is a file, must be a directory")
     if path.is_dir() and not is_sweep(path):
-        others = sorted(entry.name for entry in path.iterdir() if entry.name not in OURS)
+        ours = {*OURS, *(scratch.name for name in (SWEEP, COPY) for scratch in scratches_of(path / name))}
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in ours)
         if others:
             raise BadInput(f"out: {str(path)!r} holds {others[0]!r} and is not a sweep; choose another directory")
     if path.is_dir() and is_sweep(path) and not resume:
@@ -169,30 +201,25 @@ def writing(path: Path) -> Iterator[None]:
         raise no_room(path, error) from None
 
 
-def run_missing(store: Store, *, workers: int | None, scheduler: str | None, progress: bool | None) -> Tally:
-    """Compute every run without an intact manifest; the caller holds the lock."""
-    count = cores() if workers is None else workers
-    for _ in range(MOST_STARTS - 1):
-        with contextlib.suppress(WorkersLost):
-            return run_session(store, count, scheduler, progress)
-    return run_session(store, count, scheduler, progress)
-
-
-def run_session(store: Store, count: int, scheduler: str | None, progress: bool | None) -> Tally:
-    """Start `count` workers and compute the missing runs, as long as these workers last."""
-    tidy(store)
-    tally, todo = take_stock(store)
+def run_missing(
+    store: Store, *, workers: int | None, scheduler: Any, progress: bool | None, asked: Sequence[int] | None = None
+) -> Tally:
+    """Compute the runs that are asked for and not there yet, all by default; the caller holds the lock."""
+    if asked is None:
+        tidy(store)
+    tally, todo = take_stock(store, range(store.grid.count) if asked is None else asked)
     if not todo:
         return tally
+    count = min(cores() if workers is None else workers, len(todo))
     session = secrets.token_hex(4)
     try:
         (store.path / WORK / session).mkdir(parents=True, exist_ok=True)
         with (
             reporting(tally, progress) as report,
-            workers_of(store, session, min(count, len(todo)), scheduler) as workers,
+            workers_of(store, session, count, scheduler) as taking,
             tidying_when_stopped(),
         ):
-            work_through(store, workers, todo, tally, report)
+            work_through(store, taking, todo, tally, report)
     except KeyboardInterrupt:
         raise Stopped(f"stopped: {tally}") from None
     except NoRoom as error:
@@ -203,30 +230,32 @@ def run_session(store: Store, count: int, scheduler: str | None, progress: bool 
 
 
 @contextlib.contextmanager
-def reporting(tally: Tally, show: bool | None) -> Iterator[Callable[[], None]]:
+def reporting(tally: Tally, show: bool | None) -> Iterator[Callable[..., None]]:
     """A function that reports the progress of the session: a bar on a terminal, lines elsewhere."""
     begun, before = time.monotonic(), tally.done
     with progress_bar("sweep", show, lines=True) as show_share:
 
-        def report() -> None:
+        def report(more: str = "") -> None:
             done, rate = tally.done, (tally.done - before) / max(time.monotonic() - begun, 1e-9)
+            speed = f", {rate:.2f} runs/s" if rate > 0 else ""
             left = f", {duration((tally.total - done) / rate)} left" if done < tally.total and rate > 0 else ""
-            line = f"{done} of {tally.total} runs done, {tally.failed} failed, {rate:.2f} runs/s{left}"
+            line = f"{done} of {tally.total} runs done, {tally.failed} failed{speed}{left}{more}"
             show_share(done / tally.total, line)
 
         yield report
 
 
-def take_stock(store: Store) -> tuple[Tally, list[int]]:
+def take_stock(store: Store, asked: Sequence[int]) -> tuple[Tally, list[int]]:
     """The runs that are done, and those to compute: missing, damaged, or failed for a reason that may have passed."""
-    tally, todo = Tally(store.grid.count), store.missing()
-    for run in store.listed():
-        record, wrong = store.damage(run)
-        if record is None or wrong is not None or record.get("retry"):
-            store.forget(run)
-            todo.append(run)
-        else:
+    tally, todo, listed = Tally(len(asked)), [], set(store.listed())
+    for run in asked:
+        record, wrong = store.damage(run) if run in listed else (None, None)
+        if record is not None and wrong is None and not record.get("retry"):
             tally.ends[record["status"]] += 1
+            continue
+        if run in listed:
+            store.forget(run)
+        todo.append(run)
     return tally, todo
 
 
@@ -238,18 +267,20 @@ def tidy(store: Store) -> None:
         file.unlink(missing_ok=True)
 
 
-def work_through(store: Store, workers: Workers, todo: list[int], tally: Tally, report: Callable[[], None]) -> None:
-    """Hand out the runs to compute, and count how they end."""
-    waiting, running = grouped(store.grid, todo), 0
+def work_through(store: Store, workers: Workers, todo: list[int], tally: Tally, report: Callable[..., None]) -> None:
+    """Hand out the runs to compute, those on the same data together, and count how they end."""
+    wanted, running = set(todo), 0
+    groups = ([run for run in group if run in wanted] for group in store.grid.groups.values())
+    waiting = ((run, group) for group in groups for run in group)
     upcoming = next(waiting, None)
     while upcoming is not None or running:
-        while upcoming is not None and workers.takes(*upcoming[1:]):
+        while upcoming is not None and workers.has_room:
             workers.give(*upcoming)
             running, upcoming = running + 1, next(waiting, None)
-        obey_signals()
+        raise_if_stopped()
         ended = workers.next_done()
         if ended is None:
-            report()
+            report(workers.absence)
             continue
         running -= 1
         if "no_room" in ended:
@@ -257,16 +288,4 @@ def work_through(store: Store, workers: Workers, todo: list[int], tally: Tally, 
         if ended["status"] == "lost":
             ended = store.commit_failure(ended["run"], ended["why"], current_versions(), retry=True)
         tally.ends[ended["status"]] += 1
-        report()
-
-
-def grouped(grid: Grid, todo: list[int]) -> Iterator[tuple[int, Any, Experiment | None]]:
-    """Every run with the key of its data, in groups that share data, and the experiment whose moments they share."""
-    groups: dict[Any, list[int]] = {}
-    for run in sorted(todo):
-        groups.setdefault(data_key(grid.experiment(run)), []).append(run)
-    for key, runs in groups.items():
-        first = grid.experiment(runs[0])
-        worth = is_huge(first) or (len(runs) > 1 and shares_moments(first))
-        for run in runs:
-            yield run, key, first if worth else None
+        report(workers.absence)

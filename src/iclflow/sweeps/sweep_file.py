@@ -17,12 +17,13 @@ steps = [20_000, 10_000]
 import math
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, StrictBool, field_validator, model_validator
 
 from iclflow.config import Task, Training
-from iclflow.config.record import Record, unknown
+from iclflow.config.record import Record, shown, unknown
 from iclflow.config.spectra import load_array
 from iclflow.errors import BadInput
 from iclflow.models.base import KNOWN, Model, import_model
@@ -31,12 +32,114 @@ from iclflow.system.files import read_text
 
 __all__ = ["grid_from", "read_grid"]
 
-TABLES = ("base", "axes", "zip", "seeds", "points", "summary")
-RANGE = ("from", "to", "step", "count", "log")
 LONGEST = 100_000  # values of one axis
 LARGEST = 1e300  # number in a range, so that differences do not overflow
-POINTS = 200
 SPECTRA = ("spectrum", "task_spectrum")
+
+
+class SweepFile(Record):
+    """The tables of a sweep file, whose settings are checked later, with all grid points."""
+
+    base: dict[str, Any] = {}
+    axes: dict[str, Any] = {}
+    zip: list[dict[str, Any]] = []
+    seeds: Any = 1
+    points: Any = 200
+    summary: StrictBool = False
+
+    @field_validator("points")
+    @classmethod
+    def _whole_or_all(cls, points: Any) -> int:
+        if points != "all" and not (type(points) is int and 2 <= points <= LONGEST):
+            raise ValueError(f"points: {short(points)} must be a whole number from 2 to {LONGEST}, or 'all'")
+        return ALL_POINTS if points == "all" else points
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        return [self.base, self.axes, *self.zip]
+
+
+class Range(Record):
+    """`{ from, to, step }` or `{ from, to, count, log }`; whole numbers if both ends are whole."""
+
+    from_: int | float = Field(alias="from")
+    to: int | float
+    step: int | float | None = None
+    count: Annotated[int, Field(strict=True, ge=2, le=LONGEST)] | None = None
+    log: StrictBool = False
+
+    @field_validator("from_", "to", "step", mode="before")
+    @classmethod
+    def _finite(cls, value: Any, info: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            name = info.field_name.rstrip("_")
+            raise ValueError(f"{name}: {short(value)} must be a finite number, at most {LARGEST}")
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> "Range":
+        if (self.step is None) == (self.count is None):
+            raise ValueError("count: give either count or step")
+        if not self.from_ < self.to:
+            raise ValueError(f"to: {self.to} must be greater than from = {self.from_}")
+        if self.step is not None and self.log:
+            raise ValueError("step: a log range takes count, not step")
+        if self.log and self.from_ <= 0:
+            raise ValueError(f"from: {self.from_} must be greater than 0 in a log range")
+        if self.step is not None and not (self.step > 0 and self.steps < LONGEST):
+            raise ValueError(f"step: {self.step} must be greater than 0 and make at most {LONGEST} values")
+        return self
+
+    @property
+    def steps(self) -> float:
+        return (self.to - self.from_) / (self.step or 1) * (1 + 1e-12)
+
+    def values(self) -> list[Any]:
+        """All values, without the dust of binary fractions: 0.3 instead of 0.30000000000000004."""
+        whole = isinstance(self.from_, int) and isinstance(self.to, int)
+        if self.step is not None:
+            values = [self.from_ + i * self.step for i in range(math.floor(self.steps) + 1)]
+            return values if all(isinstance(v, int) for v in values) else [rounded(v) for v in values]
+        assert self.count is not None
+        exact = (np.geomspace if self.log else np.linspace)(float(self.from_), float(self.to), self.count)
+        if not whole:
+            return [float(self.from_), *(rounded(v) for v in exact[1:-1]), float(self.to)]
+        near = [self.from_, *(int(v) for v in np.round(exact[1:-1])), self.to]
+        if len(set(near)) < self.count or (not self.log and not np.array_equal(near, exact)):
+            ends = f"from {self.from_} to {self.to}"
+            raise BadInput(f"count: {self.count} values {ends} are not different whole numbers")
+        return near
+
+
+def rounded(value: float) -> float:
+    """The value to 15 digits."""
+    return float(f"{value:.15g}")
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a file; every mistake in the file raises an error of one line that names the key."""
+    return grid_from(read_text(path, "file", "TOML", tomllib.loads))
+
+
+def grid_from(content: dict[str, Any]) -> Grid:
+    """The grid that a parsed sweep file describes."""
+    for name in content:
+        if name in setting_names() and name != "seeds":
+            raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
+    file = SweepFile(**content)
+    import_own_models(file)
+    base = in_plain_words(file.base)
+    for name, value in base.items():
+        check_name("base", name)
+        base[name] = setting(f"base.{name}", name, value)
+    axes = [Axis((name,), tuple((v,) for v in values)) for name, values in listed("axes", file.axes)]
+    for axis in axes:
+        refuse_repeats(f"axes.{axis.dimension}", axis)
+    axes += [zipped(f"zip[{number}]", entry) for number, entry in enumerate(file.zip, 1)]
+    refuse_twice(base, axes)
+    grid = Grid(base, tuple(axes), seed_list(file.seeds), file.points, file.summary)
+    grid.check()
+    return grid
 
 
 def setting_names() -> tuple[str, ...]:
@@ -45,69 +148,26 @@ def setting_names() -> tuple[str, ...]:
     return ("model", "data", *dict.fromkeys(name for record in records for name in record.model_fields))
 
 
-def read_grid(path: Path) -> Grid:
-    """The grid in a file; every mistake in the file raises an error of one line that names the key."""
-    content = read_text(path, "file", "TOML", tomllib.loads)
-    return grid_from(content)
-
-
-def grid_from(content: dict[str, Any]) -> Grid:
-    """The grid that a parsed sweep file describes."""
-    for name in content:
-        if name in setting_names() and name != "seeds":
-            raise BadInput(f"{name}: a setting must stand in [base] or [axes], not at the top level")
-        if name not in TABLES:
-            raise BadInput(unknown(name, TABLES))
-    import_own_models(content)
-    base = in_plain_words(table(content, "base"))
-    for name, value in base.items():
-        check_name("base", name)
-        base[name] = setting(f"base.{name}", name, value)
-    single = listed("axes", table(content, "axes"))
-    for name, values in single:
-        refuse_repeats(f"axes.{name}", values)
-    axes = [Axis((name,), tuple((v,) for v in values)) for name, values in single]
-    axes += [zipped(number, entry) for number, entry in enumerate(zip_tables(content), 1)]
-    refuse_twice(base, axes)
-    grid = Grid(base, tuple(axes), seed_list(content.get("seeds", 1)), point_count(content), summary_only(content))
-    grid.check()
-    return grid
-
-
 def in_plain_words(base: dict[str, Any]) -> dict[str, Any]:
     """In Python the model of a sweep can also be given as an object or a class: its name and its fields."""
     model = base.get("model")
     if isinstance(model, type) and issubclass(model, Model):
         return {**base, "model": model.kind}
     if not isinstance(model, Model):
-        return base
+        return dict(base)
     fields = {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
     if twice := fields.keys() & base.keys():
         raise BadInput(f"base.{min(twice)}: is given twice, by itself and in model {type(model).__name__}(..)")
     return {**base, "model": model.kind, **fields}
 
 
-def import_own_models(content: dict[str, Any]) -> None:
+def import_own_models(file: SweepFile) -> None:
     """Import the users' own models that the file names, so that their fields are known settings."""
-    for entries in (table(content, "base"), table(content, "axes"), *zip_tables(content)):
-        models = entries.get("model")
+    for table in file.tables:
+        models = table.get("model")
         for name in models if isinstance(models, list) else [models]:
             if isinstance(name, str) and ":" in name:
                 import_model(name)
-
-
-def table(content: dict[str, Any], name: str) -> dict[str, Any]:
-    value = content.get(name, {})
-    if not isinstance(value, dict):
-        raise BadInput(f"{name}: {short(value)} must be a table, [{name}]")
-    return dict(value)
-
-
-def zip_tables(content: dict[str, Any]) -> list[dict[str, Any]]:
-    entries = content.get("zip", [])
-    if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-        raise BadInput("zip: must be given as [[zip]], one table for each group of settings that vary together")
-    return entries
 
 
 def check_name(where: str, name: str) -> None:
@@ -118,29 +178,23 @@ def check_name(where: str, name: str) -> None:
 
 
 def setting(where: str, name: str, value: Any) -> Any:
-    """One checked value: a scalar or, for a covariance, numbers; a file is read now, so that the store has them."""
+    """One value: a scalar or, for a covariance, numbers; a file is read now, so that the store has them."""
     if isinstance(value, str) and name in SPECTRA and value.endswith(".npy"):
         try:
             return load_array(where, value).tolist()
         except ValueError as error:
             raise BadInput(str(error)) from None
-    if isinstance(value, list):
-        for number in flattened(value):
-            if isinstance(number, int) and too_large(name, number):
-                raise BadInput(f"{where}: {short(number)} must be less than 2^63")
     if isinstance(value, list) and name not in SPECTRA:
         raise BadInput(f"{where}: {short(value)} must be a single value; list several values in [axes]")
-    if isinstance(value, int | float) and not isinstance(value, bool) and too_large(name, value):
-        raise BadInput(f"{where}: {short(value)} must be less than 2^63")
-    if isinstance(value, float) and math.isnan(value):
-        raise BadInput(f"{where}: nan must be a number")
-    if isinstance(value, float) and math.isinf(value):
-        if name == "samples" and value > 0:
-            return "inf"
-        raise BadInput(f"{where}: {value!r} must be a finite number")
-    if not isinstance(value, bool | int | float | str | list):
-        kind = "a table" if isinstance(value, dict) else f"a {type(value).__name__}"
-        raise BadInput(f"{where}: {kind} must be a number, a text or true/false")
+    if name == "samples" and value == math.inf:
+        return "inf"
+    for part in flattened([value]):
+        if not isinstance(part, bool | int | float | str):
+            raise BadInput(f"{where}: {short(part)} must be a number, a text or true/false")
+        if isinstance(part, float) and not math.isfinite(part):
+            raise BadInput(f"{where}: {part!r} must be a finite number")
+        if (type(part) is int or (name == "samples" and type(part) is float)) and abs(part) >= 2**63:
+            raise BadInput(f"{where}: {short(part)} must be less than 2^63")
     return value
 
 
@@ -148,23 +202,15 @@ def flattened(value: list[Any]) -> list[Any]:
     return [v for part in value for v in (flattened(part) if isinstance(part, list) else [part])]
 
 
-def too_large(name: str, value: int | float) -> bool:
-    """Whether a whole number exceeds 64 bits; the number of sequences may also be written as a float."""
-    return (isinstance(value, int) or (name == "samples" and math.isfinite(value))) and abs(value) >= 2**63
-
-
 def listed(where: str, entries: dict[str, Any]) -> list[tuple[str, list[Any]]]:
     """The settings of a table of axes, each with its values."""
-    columns = []
-    for name, values in entries.items():
+    for name in entries:
         check_name(where, name)
-        columns.append((name, axis_values(f"{where}.{name}", name, values)))
-    return columns
+    return [(name, axis_values(f"{where}.{name}", name, values)) for name, values in entries.items()]
 
 
 def axis_values(where: str, name: str, values: Any) -> list[Any]:
-    if isinstance(values, dict):
-        values = spread(where, values)
+    values = spread(where, values)
     if not isinstance(values, list):
         raise BadInput(f"{where}: {short(values)} must be a list or a range {{ from, to, step or count, log }}")
     if not 1 <= len(values) <= LONGEST:
@@ -172,82 +218,35 @@ def axis_values(where: str, name: str, values: Any) -> list[Any]:
     return [setting(where, name, value) for value in values]
 
 
-def refuse_repeats(where: str, values: list[Any]) -> None:
-    """Raise an error if a value occurs twice along a dimension."""
+def spread(where: str, given: Any) -> Any:
+    """The values of a range; anything else stays as it is."""
+    try:
+        return Range(**given).values() if isinstance(given, dict) else given
+    except BadInput as error:
+        raise BadInput(f"{where}.{error}") from None
+
+
+def refuse_repeats(where: str, axis: Axis) -> None:
+    """Raise an error if a value occurs twice in the setting that names a dimension; others may have repeats."""
+    values = [row[0] for row in axis.values]
     for number, value in enumerate(values[:1000]):
         if value in values[:number]:
             raise BadInput(f"{where}: {short(value)} is listed twice")
 
 
-def spread(where: str, given: dict[str, Any]) -> list[Any]:
-    """The values of `{ from, to, step | count, log }`; whole numbers if both ends are whole."""
-    for name in given:
-        if name not in RANGE:
-            raise BadInput(f"{where}.{unknown(name, RANGE)}")
-    for name in ("from", "to"):
-        if name not in given:
-            raise BadInput(f"{where}.{name}: is missing; a range has from, to and step or count")
-    for name in ("from", "to", "step"):
-        value = given.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-            raise BadInput(f"{where}.{name}: {short(value)} must be a finite number")
-    log, (first, last) = given.get("log", False), (given["from"], given["to"])
-    if not isinstance(log, bool):
-        raise BadInput(f"{where}.log: {short(log)} must be true or false")
-    if ("step" in given) == ("count" in given):
-        raise BadInput(f"{where}.count: give either count or step")
-    for name in ("from", "to", "step"):
-        if abs(given.get(name, 0)) > LARGEST:
-            raise BadInput(f"{where}.{name}: {short(given[name])} must be at most {LARGEST}")
-    if not first < last:
-        raise BadInput(f"{where}.to: {last} must be greater than from = {first}")
-    integers = isinstance(first, int) and isinstance(last, int)
-    if "step" in given:
-        return by_step(where, first, last, given["step"], log)
-    count = given["count"]
-    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LONGEST:
-        raise BadInput(f"{where}.count: {short(count)} must be a whole number from 2 to {LONGEST}")
-    if log and first <= 0:
-        raise BadInput(f"{where}.from: {first} must be greater than 0 in a log range")
-    values = (np.geomspace if log else np.linspace)(float(first), float(last), count)
-    if not integers:
-        return [float(first), *(rounded(v) for v in values[1:-1]), float(last)]
-    near = [first, *(int(v) for v in np.round(values[1:-1])), last]
-    if len(set(near)) < count or (not log and not np.array_equal(near, values)):
-        raise BadInput(f"{where}.count: {count} values from {first} to {last} are not different whole numbers")
-    return near
-
-
-def rounded(value: float) -> float:
-    """The value to 15 digits: 0.3 instead of 0.30000000000000004."""
-    return float(f"{value:.15g}")
-
-
-def by_step(where: str, first: int | float, last: int | float, step: int | float, log: bool) -> list[Any]:
-    """The values from `first` in steps of `step`, up to `last`."""
-    if log:
-        raise BadInput(f"{where}.step: a log range takes count, not step")
-    if not step > 0:
-        raise BadInput(f"{where}.step: {step} must be greater than 0")
-    steps = (last - first) / step * (1 + 1e-12)
-    if not steps < LONGEST:
-        raise BadInput(f"{where}.step: {step} makes {steps:.3g} values, must make at most {LONGEST}")
-    values = [first + i * step for i in range(math.floor(steps) + 1)]
-    return values if all(isinstance(v, int) for v in values) else [rounded(v) for v in values]
-
-
-def zipped(number: int, entry: dict[str, Any]) -> Axis:
+def zipped(where: str, entry: dict[str, Any]) -> Axis:
     """The axis of one `[[zip]]` table."""
-    where = f"zip[{number}]"
     columns = listed(where, entry)
     if not columns:
         raise BadInput(f"{where}: is empty, must list at least one setting")
-    refuse_repeats(f"{where}.{columns[0][0]}", columns[0][1])  # it names the dimension; others may have repeats
-    for name, values in columns[1:]:
-        if len(values) != len(columns[0][1]):
-            first = f"{columns[0][0]} has {len(columns[0][1])}"
-            raise BadInput(f"{where}.{name}: has {len(values)} values, {first}; both must have the same number")
-    return Axis(tuple(name for name, _ in columns), tuple(zip(*(values for _, values in columns), strict=True)))
+    (first, longest), *others = columns
+    for name, values in others:
+        if len(values) != len(longest):
+            both = f"{first} has {len(longest)}; both must have the same number"
+            raise BadInput(f"{where}.{name}: has {len(values)} values, {both}")
+    axis = Axis(tuple(name for name, _ in columns), tuple(zip(*(values for _, values in columns), strict=True)))
+    refuse_repeats(f"{where}.{first}", axis)
+    return axis
 
 
 def refuse_twice(base: dict[str, Any], axes: list[Axis]) -> None:
@@ -260,42 +259,22 @@ def refuse_twice(base: dict[str, Any], axes: list[Axis]) -> None:
 
 
 def seed_list(given: Any) -> tuple[int, ...]:
-    if isinstance(given, dict):
-        given = spread("seeds", given)
-    if isinstance(given, int) and not isinstance(given, bool):
+    given = spread("seeds", given)
+    if type(given) is int:
         if not 1 <= given <= LONGEST:
             raise BadInput(f"seeds: {short(given)} must be 1 to {LONGEST} runs, a list or a range")
-        given = list(range(given))
-    if not isinstance(given, list) or not given or len(given) > LONGEST:
+        return tuple(range(given))
+    if not isinstance(given, list) or not 1 <= len(given) <= LONGEST:
         raise BadInput(f"seeds: {short(given)} must be a number of runs, a list or a range")
     for seed in given:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        if type(seed) is not int or not 0 <= seed < 2**63:
             raise BadInput(f"seeds: {short(seed)} must be a whole number from 0 to 2^63 - 1")
     if len(set(given)) < len(given):
         raise BadInput("seeds: one of them is listed twice")
     return tuple(given)
 
 
-def point_count(content: dict[str, Any]) -> int:
-    points = content.get("points", POINTS)
-    if points == "all":
-        return ALL_POINTS
-    if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= LONGEST:
-        raise BadInput(f"points: {short(points)} must be a whole number from 2 to {LONGEST}, or 'all'")
-    return points
-
-
-def summary_only(content: dict[str, Any]) -> bool:
-    summary = content.get("summary", False)
-    if not isinstance(summary, bool):
-        raise BadInput(f"summary: {short(summary)} must be true or false")
-    return summary
-
-
 def short(value: Any) -> str:
     """A value as text of at most 60 characters."""
-    try:
-        text = repr(value)
-    except ValueError:  # a number of thousands of digits
-        text = "a number too long to show"
+    text = shown(value)
     return text if len(text) <= 60 else text[:57] + "..."

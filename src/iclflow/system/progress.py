@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 
-__all__ = ["Report", "has_bar", "plain_lines", "progress_bar", "silent"]
+__all__ = ["Report", "duration", "has_bar", "plain_lines", "progress_bar", "silent"]
 
 Report = Callable[[float, str], None]  # called with the share that is done (0 to 1) and a short message
 PATIENCE = 1.0  # seconds before a bar appears
@@ -107,3 +107,12 @@ def notebook_bar(what: str) -> Iterator[Report]:
     finally:
         if shown is not None:
             shown.update(HTML(""))
+
+
+def duration(seconds: int | float) -> str:
+    """A time in the unit that suits it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

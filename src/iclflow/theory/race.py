@@ -591,6 +591,7 @@ class Entrant:
         if over:
             return False
         self.held = race.layout.matrix(race.rows[self.gone])
+        assert isinstance(race.landscape, Landscape)  # samples stay together
         self.enter(race.landscape.beyond(self.held / self.outputs))
         return True
 

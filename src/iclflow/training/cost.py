@@ -1,4 +1,4 @@
-"""What a run costs in seconds and bytes: rough by nature, meant to be right within a factor of a few."""
+"""The bytes that a run needs, and the seconds to draw its sequences: right within a factor of a few."""
 
 import math
 
@@ -9,15 +9,10 @@ from iclflow.engines.choose import choose
 from iclflow.experiment import Setup
 from iclflow.system.memory import require
 
-__all__ = ["OVERHEAD", "draw_seconds", "held_bytes", "refuse_oversized", "run_seconds", "token_bytes"]
+__all__ = ["draw_seconds", "held_bytes", "refuse_oversized", "token_bytes"]
 
 # Seconds, measured on one core of an ordinary machine.
-OVERHEAD = 0.12  # what every run costs besides its steps: sizes, recordings, quantities, commit
-STEP, PER_ENTRY = 2e-6, 2e-10  # one step on moments, and what each entry of their matrix adds
-FLOW_STEPS = 20_000  # solver steps until a run has settled, each about six evaluations
 DRAW = 2.5e-8  # one normal number, drawn twice
-TOKEN = 4e-9  # one multiply-add of attention
-GRAM = 3e-9  # one multiply-add of a layer on Gram matrices
 WEIGHT_COPIES, LOSS_COPIES, LENGTH_COPIES, TASK_COPIES = 8, 5, 6, 3  # arrays of so many numbers that are made
 
 
@@ -40,36 +35,6 @@ def draw_seconds(experiment: Setup) -> float:
     task, positions = experiment.task, experiment.task.context if experiment.task.prefix_loss else 1
     features = 0 if choose(experiment).engine in ("tokens", "gram") else positions * side(experiment) ** 2 * 1e-10
     return float(sequences(experiment)) * ((task.context + 1) * task.dim * DRAW + features)
-
-
-def run_seconds(experiment: Setup, steps: int | float) -> float:
-    """Of one run of so many steps; the flow takes as many as it needs."""
-    task, training = experiment.task, experiment.training
-    engine, _, flows = choose(experiment)
-    if engine == "gram":
-        return (6 * FLOW_STEPS if flows else steps) * (1e-5 + GRAM * matrices(experiment) * layer_work(experiment))
-    factored = experiment.population and experiment.task.symmetric
-    entries = side(experiment) if factored else side(experiment) ** 2
-    step = STEP + PER_ENTRY * entries
-    if engine == "flow":
-        return 6 * FLOW_STEPS * step
-    if engine == "moments":
-        return steps * step
-    rows = training.batch or sequences(experiment) or 5000
-    tokens = rows * (task.context + 1) * (task.dim + task.out_dim) ** 2 * weight_rows(experiment)
-    return steps * (1e-5 + TOKEN * tokens * (task.context if task.prefix_loss else 1))
-
-
-def matrices(experiment: Setup) -> int | float:
-    """Gram matrices in a step."""
-    return experiment.training.batch or sequences(experiment) or experiment.training.gram_samples
-
-
-def layer_work(experiment: Setup) -> int:
-    """Multiplications that a Gram matrix costs on its way through all layers, there and back."""
-    width = experiment.task.dim + experiment.task.out_dim
-    sizes = [math.prod(shape) for shape in experiment.model.shapes(experiment.task).values()]
-    return 3 * width * (sum(sizes) + 2 * width**2)
 
 
 def weight_rows(experiment: Setup) -> int:

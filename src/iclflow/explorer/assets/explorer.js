@@ -1,6 +1,7 @@
 // What the browser does alone. No science: it shows numbers and words that the server computed.
 (function () {
   "use strict";
+  const TIMED = ["loss", "gains", "values"];
   const graph = (id) => document.querySelector("#" + id + " .js-plotly-plot");
   const skip = () => window.dash_clientside.no_update;
 
@@ -12,12 +13,25 @@
 
   // The cursor is a line of its own over each plot: to redraw three plots for it would take longer than theory does.
   function mark(time) {
-    for (const id of ["loss", "gains", "values"]) {
+    for (const id of TIMED) {
       const plot = graph(id);
       if (!plot || !plot._fullLayout) continue;
-      if (plot.cursorTime === undefined) plot.on("plotly_afterplot", () => { moveLine(plot); makeRoom(plot); });
+      if (plot.cursorTime === undefined) {
+        plot.on("plotly_afterplot", () => { moveLine(plot); makeRoom(plot); });
+        plot.on("plotly_relayout", () => follow(plot));
+      }
       plot.cursorTime = time;
       moveLine(plot);
+    }
+  }
+
+  // What is zoomed in one picture over time is zoomed in all of them.
+  function follow(zoomed) {
+    const { range, type } = zoomed._fullLayout.xaxis;
+    for (const plot of TIMED.map(graph)) {
+      const axis = plot && plot._fullLayout && plot._fullLayout.xaxis;
+      if (!axis || plot === zoomed || axis.type !== type || String(axis.range) === String(range)) continue;
+      window.Plotly.relayout(plot, { "xaxis.range": range.slice() });
     }
   }
 
@@ -103,17 +117,23 @@
         return [data.sentences[i], names, words, drawn(first, titles[one], data.maps[one][i]),
           drawn(second, titles[two], data.maps[two][i])];
       },
-      axes: (which, figure, theory) => {
-        if (!figure || !theory || !theory.time) return skip();
-        const ends = figure.data.map((trace) => (trace.x && trace.x.length ? Number(trace.x[trace.x.length - 1]) : 0));
+      // The curves of a state fade as soon as a control leaves it, whenever the answer comes.
+      fade: () => "columns faded",
+      same: (slider, number) => {
+        const id = window.dash_clientside.callback_context.triggered[0].prop_id;
+        const value = id.startsWith("number") ? number : slider;
+        return value === null || value === "" || value === undefined ? [skip(), skip()] : [value, value];
+      },
+      axes: (which, loss, gains, values, theory) => {
+        if (!loss || !theory || !theory.time) return [skip(), skip(), skip()];
+        const ends = loss.data.map((trace) => (trace.x && trace.x.length ? Number(trace.x[trace.x.length - 1]) : 0));
         const high = Math.max(theory.time[theory.time.length - 1], ...ends), [low, top] = theory.levels;
         const axis = (old, log, from, to, start) => Object.assign({}, old, { type: log ? "log" : "linear", dtick: null,
           range: log ? [Math.log10(from), Math.log10(to)] : [start, to], autorange: false });
-        const loss = which.includes("loss");
-        const layout = Object.assign({}, figure.layout, {
-          xaxis: axis(figure.layout.xaxis, which.includes("time"), theory.time[0], high, 0),
-          yaxis: axis(figure.layout.yaxis, loss, 0.7 * low, (loss ? 1.2 : 1.08) * top, 0) });
-        return { data: figure.data, layout: layout };
+        const timed = (figure, more) => ({ data: figure.data, layout: Object.assign({}, figure.layout, {
+          xaxis: axis(figure.layout.xaxis, which.includes("time"), theory.time[0], high, 0) }, more) });
+        const log = which.includes("loss"), up = axis(loss.layout.yaxis, log, 0.7 * low, (log ? 1.2 : 1.08) * top, 0);
+        return [timed(loss, { yaxis: up }), timed(gains, {}), timed(values, {})];
       },
       film: (_, cursor) => (Number(cursor) >= 1000 ? 0 : Math.min(1000, Number(cursor) + 8)),
       play: (_, stopped) => {

@@ -8,13 +8,11 @@ from iclflow.data.features import Blocks
 from iclflow.data.moments import Moments
 from iclflow.data.own import read_own_data
 from iclflow.experiment import Experiment
-from iclflow.sweeps.workers.blocks import HUGE, is_huge
-from iclflow.sweeps.workers.map_reduce import Submit, at_once, huge_moments
 from iclflow.system.lru_cache import LRUCache
-from iclflow.system.progress import Report
+from iclflow.system.progress import Report, silent
 from iclflow.training.plan import Plan
 
-__all__ = ["SharingPlan", "plan_of", "promised_moments"]
+__all__ = ["SharingPlan", "moments_of", "plan_of"]
 
 KEPT = LRUCache(8, 2**29, least=1)  # what a worker keeps
 
@@ -33,38 +31,14 @@ class SharingPlan(Plan):
             return self.ready
         return super().moments(seed, blocks, report)
 
-    def make_moments(self, seed: int, blocks: Blocks, report: Report) -> list[Moments]:
-        if is_huge(self.experiment):
-            return promised_sets(at_once, self, blocks)
-        return super().make_moments(seed, blocks, report)
-
 
 def plan_of(experiment: Experiment, ready: list[Moments] | None = None) -> SharingPlan:
-    """The plan of a run in a sweep, which keeps no moments."""
+    """The plan of a run in a sweep, whose outcome carries no moments."""
     own = None if experiment.data is None else read_own_data(experiment.data, experiment.task)[0]
     return SharingPlan(experiment, own, ready=ready, with_moments=False)
 
 
-def promised_sets(submit: Submit, plan: Plan, blocks: Blocks) -> list[Any]:
-    """The moments of the training sample and the test samples, each in blocks if it is huge."""
-    return [
-        huge_moments(submit, plan.experiment, blocks, i)
-        if sample.count > HUGE
-        else submit(one_set, plan.experiment, blocks, i)
-        for i, sample in enumerate(plan.samples(plan.training.seed))
-    ]
-
-
-def one_set(experiment: Experiment, blocks: Blocks, which: int) -> Moments:
-    """The moments of one sample, computed at once."""
-    from iclflow.data.sampled import sampled_moments
-
-    plan = Plan(experiment)
-    sample = plan.samples(experiment.training.seed)[which]
-    return sampled_moments(sample, plan.normalize, experiment.task.prefix_loss, blocks)
-
-
-def promised_moments(submit: Submit, experiment: Experiment) -> list[Any]:
-    """The moments that a run needs, as values or futures that `submit` returns."""
-    plan = Plan(experiment)
-    return promised_sets(submit, plan, plan.blocks(plan.initial(experiment.training.seed)))
+def moments_of(experiment: Experiment) -> list[Moments]:
+    """The moments that a run needs."""
+    plan, seed = plan_of(experiment), experiment.training.seed
+    return plan.moments(seed, plan.blocks(plan.initial(seed)), silent)

@@ -13,7 +13,7 @@ from types import FrameType
 
 from iclflow.errors import IclflowError
 
-__all__ = ["Stopped", "obey_signals", "stopped_by_signals", "tidying_when_stopped"]
+__all__ = ["Stopped", "raise_if_stopped", "stopped_by_signals", "tidying_when_stopped"]
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,7 +24,7 @@ class Stopped(IclflowError):
     exit_code = 130
 
 
-class Heard:
+class SignalState:
     """The signals that the main thread has received; no other thread receives any."""
 
     asked = False  # to stop
@@ -33,8 +33,8 @@ class Heard:
 
 def stop(number: int, frame: FrameType | None) -> None:
     """The handler of both signals."""
-    Heard.asked = True
-    if not Heard.tidying:
+    SignalState.asked = True
+    if not SignalState.tidying:
         raise KeyboardInterrupt
 
 
@@ -44,24 +44,24 @@ def stopped_by_signals() -> Iterator[None]:
     if not in_main_thread() or signal.getsignal(signal.SIGINT) is stop:
         yield
         return
-    Heard.asked = Heard.tidying = False
+    SignalState.asked = SignalState.tidying = False
     before = {number: signal.signal(number, stop) for number in BOTH}
     try:
         yield
     except IclflowError:
         raise
     except Exception as error:
-        obey_signals(error)
+        raise_if_stopped(error)
         raise
     finally:
-        Heard.asked = Heard.tidying = False
+        SignalState.asked = SignalState.tidying = False
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def obey_signals(instead: Exception | None = None) -> None:
+def raise_if_stopped(instead: Exception | None = None) -> None:
     """Stop now if a signal has asked for it, even if its exception was lost or something made another one of it."""
-    if Heard.asked and in_main_thread():
+    if SignalState.asked and in_main_thread():
         raise KeyboardInterrupt from instead
 
 
@@ -71,7 +71,7 @@ def tidying_when_stopped() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        Heard.tidying = Heard.tidying or in_main_thread()
+        SignalState.tidying = SignalState.tidying or in_main_thread()
         raise
 
 

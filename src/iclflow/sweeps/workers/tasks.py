@@ -17,7 +17,7 @@ from iclflow.sweeps.store.protocol import WORK, Store, open_store
 from iclflow.system.atomic import NO_ROOM
 from iclflow.system.cores import one_blas_thread
 
-__all__ = ["MOST_TRIES", "code_of", "compute", "do_run", "introduce", "make_moments", "single_thread"]
+__all__ = ["MOST_TRIES", "code_of", "do_run", "handshake", "lost_run", "make_moments", "single_thread"]
 
 MOST_TRIES = 3
 MOST_SHAPES = 32  # approximate number of compiled programs in memory
@@ -36,11 +36,16 @@ def single_thread(environment: dict[str, str]) -> dict[str, str]:
     return {**THREADS, "JAX_PLATFORMS": platforms, "XLA_FLAGS": flags if XLA in flags else f"{flags} {XLA}".strip()}
 
 
+def use_one_thread() -> None:
+    """The same for JAX in this process, which may be a worker of the user's that began without these variables."""
+    os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
+
+
 Code = tuple[str, tuple[str, ...]]  # a directory, and the models `module:Class` to import from there
 
 
 def do_run(
-    path: str, digest: str, run: int, session: str, ready: list[Any] | None = None, code: Code = ("", ())
+    path: str, digest: str, run: int, session: str, code: Code = ("", ()), ready: list[Any] | None = None
 ) -> dict[str, Any]:
     """Compute and commit run number `run`, and return how it ended; a full disk is returned as `no_room`."""
     begun = time.perf_counter()
@@ -50,7 +55,7 @@ def do_run(
         record, wrong = store.damage(run)
         if record is not None and wrong is None:
             return outcome_line(run, record)
-        tries = note_try(store, session, run)
+        tries = count_attempt(store, session, run)
         if tries > MOST_TRIES:
             why = f"its worker died {MOST_TRIES} times"
             return outcome_line(run, store.commit_failure(run, why, current_versions(), retry=True))
@@ -59,7 +64,7 @@ def do_run(
         except Exception as error:
             why = " ".join(str(error).split()) or type(error).__name__
             seconds = round(time.perf_counter() - begun, 4)
-            record = store.commit_failure(run, why[:300], current_versions(), seconds, retry=may_pass(error))
+            record = store.commit_failure(run, why[:300], current_versions(), seconds, retry=is_transient(error))
             return outcome_line(run, record)
         store.commit(run, rows, record)
     except OSError as error:
@@ -76,7 +81,7 @@ def import_code(code: Code) -> None:
         import_model(name, directory)
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether an error is due to the machine or the data file, so that the next session should try again."""
     return isinstance(error, OtherData | NoRoom | MemoryError | OSError) or "RESOURCE_EXHAUSTED" in str(error)
 
@@ -84,6 +89,12 @@ def may_pass(error: Exception) -> bool:
 def outcome_line(run: int, record: dict[str, Any]) -> dict[str, Any]:
     """The part of a run's record that the session needs."""
     return {"run": run, "status": record["status"], "why": record["why"], "seconds": record["seconds"]}
+
+
+def lost_run(run: int, error: BaseException) -> dict[str, Any]:
+    """How a run ended that its workers could not even commit as failed."""
+    why = " ".join(str(error).split()) or type(error).__name__
+    return {"run": run, "status": "lost", "why": why[:300], "seconds": 0.0}
 
 
 @lru_cache(maxsize=4)
@@ -95,7 +106,7 @@ def opened(path: str, digest: str) -> Store:
     return store
 
 
-def note_try(store: Store, session: str, run: int) -> int:
+def count_attempt(store: Store, session: str, run: int) -> int:
     """Count a try of a run, in the size of a file that outlives the worker, and return the number of tries."""
     directory = store.path / WORK / session
     directory.mkdir(parents=True, exist_ok=True)
@@ -114,11 +125,10 @@ def code_of(store: Store) -> Code:
 
 def make_moments(experiment: Experiment) -> list[Any]:
     """The moments for all runs that share them."""
-    os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
-    from iclflow.sweeps.workers.map_reduce import at_once
-    from iclflow.sweeps.workers.sharing import promised_moments
+    use_one_thread()
+    from iclflow.sweeps.workers.sharing import moments_of
 
-    return promised_moments(at_once, experiment)
+    return moments_of(experiment)
 
 
 SHAPES: set[Any] = set()
@@ -135,7 +145,7 @@ def forget_old_programs(experiment: Experiment) -> None:
         SHAPES.clear()
 
 
-def introduce(path: str, digest: str, code: Code = ("", ())) -> dict[str, str]:
+def handshake(path: str, digest: str, code: Code = ("", ())) -> dict[str, str]:
     """The versions on a worker of the user's cluster, after checking that it can open the store."""
     import_code(code)
     opened(path, digest)
@@ -159,7 +169,7 @@ def compute(
     experiment: Experiment, store: Store, ready: list[Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The rows and the record of one run, with exactly the arithmetic of `train`."""
-    os.environ.update({k: v for k, v in single_thread(dict(os.environ)).items() if k not in THREADS})
+    use_one_thread()
     from iclflow.sweeps.quantities import curve_rows, summary_row
     from iclflow.sweeps.workers.sharing import plan_of
     from iclflow.system.progress import silent

@@ -21,7 +21,7 @@ def design(
     out: Annotated[str | None, named("FILE.npz", "write the initial weights here, for train --weights")] = None,
     json: Annotated[bool, switch("print a JSON object")] = False,
 ) -> int:
-    """Find a task, and with --drop-times initial weights, whose staircase has the wanted levels and times.
+    """Find a task, and initial weights, whose staircase has wanted levels and drop times.
 
     Example: iclflow design 1,0.7,0.5,0.4 --drop-times 100,300,800
     """

@@ -33,18 +33,17 @@ def infer(
     *,
     json: Annotated[bool, switch("print a JSON object")] = False,
 ) -> int:
-    """Infer eigenvalues, context length and initial sizes from a loss curve, and whether this theory made it.
+    """Infer eigenvalues, context length and initial sizes from a loss curve.
 
     Example: iclflow infer mine.csv
 
-    A run and a column `time` bring the clock t/tau; steps need --lr.
+    It also says whether this theory made the curve at all. A run and a column `time` bring the clock t/tau; steps need --lr.
     """
     words = given(flags)
     model = words.pop("model", "separate")
     parts = parts_by_name(words)
-    settings = {
-        name: getattr(parts[kind], name) for kind in ("task", "training") for name in parts[kind].model_fields_set
-    }
+    given_parts = (parts["task"], parts["training"])
+    settings = {name: getattr(part, name) for part in given_parts for name in part.model_fields_set}
     from iclflow.inference import infer as infer_verb
 
     found = infer_verb(curve, model=model, **settings)

@@ -37,7 +37,8 @@ def infer(
 
     Example: iclflow infer mine.csv
 
-    It also says whether this theory made the curve at all. A run and a column `time` bring the clock t/tau; steps need --lr.
+    It also says whether this theory made the curve at all. A run and a column `time` bring the clock t/tau, steps need
+    --lr.
     """
     words = given(flags)
     model = words.pop("model", "separate")

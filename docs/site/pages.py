@@ -18,7 +18,7 @@ NOT_SHOWN = (DOCS / "README.md",)  # the same index, for readers of the reposito
 
 FIRST = {  # what comes first in each folder; pages that are not named here follow in alphabetical order
     "docs/how-to": (
-        "reproduce", "own-data", "pytorch", "new-spectrum", "trust", "optimisers", "depth", "task-diversity",
+        "reproduce", "own-data", "pytorch", "new-spectrum", "trust", "optimisers", "infer", "depth", "task-diversity",
         "large-problems", "new-model", "new-probe", "sweep", "explore", "public-code",
     ),
     "docs/derivations": ("staircase", "merged", "separate", "algorithm", "regimes", "in_weight", "forecast"),

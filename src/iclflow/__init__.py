@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from iclflow.config import Task, Training
     from iclflow.data.sequences import sample
     from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
+    from iclflow.inference import design, infer
     from iclflow.models import MLP, Merged, Model, Separate
     from iclflow.prediction.predict import predict
     from iclflow.probing import probe
@@ -37,7 +38,9 @@ __all__ = [
     "Training",
     "cite",
     "compare",
+    "design",
     "figures",
+    "infer",
     "load",
     "predict",
     "probe",
@@ -56,6 +59,7 @@ NAMES = {
     "iclflow.config": ("Task", "Training"),
     "iclflow.data.sequences": ("sample",),
     "iclflow.errors": ("BadInput", "DamagedStore", "IclflowError", "NoRoom"),
+    "iclflow.inference": ("design", "infer"),
     "iclflow.models": ("MLP", "Merged", "Model", "Separate"),
     "iclflow.probing": ("probe",),
     "iclflow.results.run": ("Run",),

@@ -31,6 +31,7 @@ FAST_BOUNDS = {  # of the first gap; the report shows those of the full preset
     "decay": 0,
     "drop-time-distribution": 0.9,
     "scaling-laws": 5e-3,
+    "spectra-from-curves": 1e-3,
     "task-diversity": 1e-3,
     "edge": 0.05,
     "optimisers": 0.03,

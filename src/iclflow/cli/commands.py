@@ -24,6 +24,8 @@ COMMANDS = {  # what each one says of itself, so that the list of them is printe
     "train": "Train a model and save the run.",
     "theory": "Print plateaus, minimum, escape rate and, with --init, the predicted drop times (t/tau).",
     "compare": "Draw loss curves over theory and over each other, and print how far apart they are.",
+    "infer": "Infer eigenvalues, context length and initial sizes from a loss curve.",
+    "design": "Find a task, and initial weights, whose staircase has wanted levels and drop times.",
     "probe": "Name the in-context algorithm that weights implement, at every saved time of a run.",
     "sweep": "Run a grid of experiments that survives crashes.",
     "explore": "Explore theory and simulation in a browser, on this machine only.",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
+FEWEST = 30  # points of a curve, of which something can be inferred
+
 
 def compare(
     *curves: Annotated[
@@ -63,14 +65,30 @@ def compare(
     found = compare_verb(subject, task, model, weights=weights, data=parts["data"], **how)
     several = list(found) if isinstance(found, Comparisons) else [found]
     overlaid = found if isinstance(found, Overlay) else lay_over(read_curves(curves[0], {}))
-    drawn = draw(overlaid, picture, overwrite)
+    drawn, better = draw(overlaid, picture, overwrite), offers(overlaid)
     if json:
         runs = {} if found is overlaid else {"runs": [one.to_dict() for one in several]}
-        figure = {"figure": out if drawn else None}
+        figure = {"figure": out if drawn else None, **({"offers": better} if better else {})}
         print(json_text.dumps({**overlaid.to_dict(), **runs, **figure}, indent=1))
     else:
-        print(f"{found}\nfigure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
+        print("\n".join([str(found), *(f"{name}: {words}" for name, words in better.items())]))
+        print(f"figure: {out if drawn else f'not drawn, {out} exists (--overwrite replaces it)'}")
     return 0
+
+
+def offers(overlaid: "iclflow.comparison.overlay.Overlay") -> dict[str, str]:
+    """What made the curves whose levels are not those of the task that was given, where theory made them at all."""
+    if overlaid.clock != "time" or not overlaid.strangers:
+        return {}
+    from iclflow.inference import infer
+
+    made = {}
+    for curve in overlaid.curves:
+        if curve.name in overlaid.strangers and len(curve.loss) > FEWEST:
+            found = infer(curve.loss, time=curve.axis("time"))
+            if found.fits is not False and len(found.to_dict().get("eigenvalues", ())):
+                made[curve.name] = f"{overlaid.foreign(curve.name)}; this curve fits {found.in_words}"
+    return made
 
 
 def draw(overlaid: "iclflow.comparison.overlay.Overlay", picture: Path, overwrite: bool) -> bool:

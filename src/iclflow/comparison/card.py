@@ -89,6 +89,7 @@ def overlay_card(overlay: "Overlay") -> Card:
         Table(("curve", "plateau", "nearest level", "off by"), plateaus, digits=6),
         Table(("curve", "compared with", "largest distance", "mean"), distances),
     ]
+    parts += [f"{name}: {overlay.foreign(name)}; icl.infer says what this curve fits." for name in overlay.strangers]
     return Card("Loss curves", parts, overlay.to_dict())
 
 

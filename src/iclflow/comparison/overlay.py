@@ -28,6 +28,8 @@ from iclflow.theory.separate import SampleLandscape, rank_optimum
 
 __all__ = ["Distance", "Overlay", "lay_over"]
 
+FAR = 0.05  # relative distance of a plateau from every level, from which the task may be another one
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -50,6 +52,20 @@ class Overlay(WithCard):
     plateaus: dict[str, list[tuple[float, float | None]]]  # observed level, nearest predicted one
     drops: dict[str, list[float]]
     predictions: dict[str, Prediction]
+
+    @property
+    def strangers(self) -> dict[str, float]:
+        """The curves from elsewhere whose plateaus are not those of the task that was given, and how far they are."""
+        off = {
+            c.name: max((abs(level / near - 1) for level, near in self.plateaus[c.name] if near), default=0.0)
+            for c in self.curves
+            if c.run is None
+        }
+        return {name: far for name, far in off.items() if far > FAR}
+
+    def foreign(self, name: str) -> str:
+        """What is said about the levels of such a curve."""
+        return f"levels of the task you gave are {self.strangers[name]:.0%} off"
 
     def card(self) -> Card:
         """Every curve with its prediction, distances and plateaus."""

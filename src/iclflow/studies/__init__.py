@@ -23,6 +23,7 @@ SUBJECTS = {  # the files of either chapter that have claims
     ),
     CHAPTER: (
         "tasks", "distribution", "scaling", "decay", "optimisers", "edge", "minibatches", "depth", "forecasts",
+        "inference",
     ),
 }  # fmt: skip
 FILES = {  # the file that draws each figure; those of the paper in its order
@@ -50,6 +51,7 @@ FILES = {  # the file that draws each figure; those of the paper in its order
     "minibatches": "beyond.minibatches",
     "optimisers": "beyond.optimisers",
     "scaling-laws": "beyond.scaling",
+    "spectra-from-curves": "beyond.inference",
     "task-diversity": "beyond.tasks",
 }
 NAMES = tuple(name for name, file in FILES.items() if file.startswith("paper."))

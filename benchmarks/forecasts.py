@@ -262,6 +262,13 @@ def few_tasks(rng: Rng) -> Setting:
     return one, heads(rng, one, 1), size(rng, 1e-3, 1e-2)
 
 
+@stratum("descent on few tasks")
+def few_tasks_descent(rng: Rng) -> Setting:
+    one, model, how = few_tasks(rng)
+    how["init"] = max(how["init"], 3e-3)
+    return one, model, {**how, "lr": stable(rng, one, model, 0.1, 0.6)}
+
+
 @stratum("depth")
 def depth(rng: Rng) -> Setting:
     one = plain(rng, 2)

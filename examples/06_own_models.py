@@ -84,7 +84,7 @@ MODELS = (TanhScores(), NormalisedAttention(), AttentionThenMLP(), CausalAttenti
 def main(path="own_models.csv"):
     task, rows = icl.Task(dim=2, context=20), []
     for model in MODELS:
-        run = icl.train(task, model, init=0.3, samples=1000, lr=0.1, steps=600, records=50)
+        run = icl.train(task, model, init=0.2, samples=1000, lr=0.05, steps=1000, records=50)
         found = icl.compare(run)
         print(f"{type(model).__name__}\n{found}\n")
         rows.append((run.loss.values[0], run.loss.values[-1], found.levels[-1], found.distances[-1]))

@@ -58,7 +58,7 @@ def write_pages(target: Path, links: dict[str, str]) -> None:
         if room == "theory":
             put("theory/index", theory_index(names))
             for name in names:
-                put(f"theory/{name.split('.')[1]}", module_page(module(name), "#"))
+                put(f"theory/{page_of(name)}", module_page(module(name), "#"))
         else:
             put(room, room_page(room, names))
 
@@ -91,6 +91,11 @@ def runtime_docstring(name: str) -> str:
     return inspect.getdoc(getattr(importlib.import_module("iclflow"), name)) or ""
 
 
+def page_of(name: str) -> str:
+    """The page of a module of theory."""
+    return name.removeprefix("theory.").replace(".", "-")
+
+
 def theory_index(names: list[str]) -> str:
     room = module("theory")
     lines = ["(iclflow.theory)=", "# theory", "", to_markdown(room.docstring), ""]
@@ -101,9 +106,9 @@ def theory_index(names: list[str]) -> str:
             lines.append(f"| {{py:obj}}`icl.theory.{name} <{where}>` | {first_line(*defining(where))} |")
     lines += ["", "and the modules", "", "| module | what it holds |", "| --- | --- |"]
     for name in names:
-        last = name.split(".")[1]
+        last = page_of(name)
         lines.append(f"| {{ref}}`{last} <iclflow.{name}>` | {first_sentence(module(name).docstring)} |")
-    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *(n.split(".")[1] for n in names), "```", ""])
+    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *(page_of(n) for n in names), "```", ""])
 
 
 def room_page(room: str, names: list[str]) -> str:

@@ -145,7 +145,7 @@ def test_the_prediction_names_floor_and_spread(capsys):
     plain = icl.predict(icl.Task(dim=2), icl.Separate(heads=3), init=0.02)
     wide, narrow = (np.ptp(interval) for interval in (told["drop_intervals"][0], plain.drop_intervals[0]))
     assert wide > 3 * narrow
-    assert "minibatches keep the loss above" in commands.call(capsys, "theory", *flags)[1]
+    assert "because noise moves weights to flatter minima" in commands.call(capsys, "theory", *flags)[1]
 
 
 def test_batch_without_lr_is_refused():

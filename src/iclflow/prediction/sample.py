@@ -47,8 +47,14 @@ def tasks_asymmetry(sequences: Sequences, training: Training) -> float:
 
 
 def run_landscape(run: Run) -> SampleLandscape:
-    """The moments of the sample of one seed that its forecast is made from."""
-    return landscape_of(sequences_of(run), run.task, run.model, run.training.replace(seed=run.seeds[0]))
+    """The moments of the sample of one seed that its forecast is made from; without its file those that it keeps."""
+    try:
+        sequences = sequences_of(run)
+    except BadInput:
+        if run.moments is None:
+            raise
+        return replace(sample_landscape(run), asymmetry=float(run.summary.get("task_asymmetry", 0.0)))
+    return landscape_of(sequences, run.task, run.model, run.training.replace(seed=run.seeds[0]))
 
 
 def paper_factor(task: Task) -> float:

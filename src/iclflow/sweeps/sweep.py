@@ -124,10 +124,10 @@ def run_grid(
     refuse_early(path, resume or chosen is not None, scheduler, chosen)
     if scheduler is not None or count > 0:
         refuse_unreachable(grid)
+    asked = range(grid.count) if chosen is None else chosen.runs(grid)
+    missing = set(open_store(path).missing() if is_sweep(path) else asked)
+    announce(estimate(grid, count, sum(run in missing for run in asked)))
     with writing(path), stopped_by_signals():
-        asked = range(grid.count) if chosen is None else chosen.runs(grid)
-        missing = set(open_store(path).missing() if is_sweep(path) else asked)
-        announce(estimate(grid, count, sum(run in missing for run in asked)))
         if chosen is not None:
             return run_part(chosen, asked, grid, path, workers=count, progress=progress)
         path.mkdir(parents=True, exist_ok=True)

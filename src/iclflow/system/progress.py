@@ -48,7 +48,8 @@ def has_bar() -> bool:
 
 def in_notebook() -> bool:
     """Whether a kernel of Jupyter runs this program."""
-    return "ipykernel" in sys.modules
+    shell = sys.modules.get("IPython")
+    return "ipykernel" in sys.modules and shell is not None and shell.get_ipython() is not None
 
 
 def plain_lines(at_the_end: bool = True) -> Report:

@@ -22,6 +22,7 @@ from iclflow.theory.single_mode import MIDPOINT
 
 __all__ = ["Forecast", "forecast", "stepped"]
 
+RESTING = 0.1  # of its speed in a drop: how slowly the loss falls where it rests
 HALFWAY = 0.01  # of the loss at zero: a resting place farther from every level holds a direction in part
 PARTS, ROUNDS = 64, 5  # into which the step of a crossing is divided, and how often
 MOST_FEATURES = 1000  # of all blocks, up to which they are followed through drops
@@ -172,7 +173,7 @@ def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[S
     kept = np.where(course[-1] > race.held_from, course[-1], most)  # decay leaves less than the whole
     strength = d.strength if race.flow.decay == 0 else kept * d.strength
     saved = (2 * d.drive - d.curvature * strength) * strength / d.outputs
-    events = sorted((r, int(j)) for j in range(len(held)) for r in comings(course[:, j], race.held_from))
+    events = sorted((r, int(j)) for j in range(len(held)) for r in comings(course[:, j], race.held_from, calm))
     done = []
     for (begin, j), (end, _) in zip(events, [*events[1:], (len(course), -1)], strict=False):
         held[j] = True
@@ -185,14 +186,18 @@ def steps(race: Race, d: Directions | None, before: Rest, after: Rest) -> list[S
     return done
 
 
-def comings(gain: Times, held_from: float) -> list[int]:
-    """The records at which half of a direction's loss is saved, each time that it comes to be held."""
+def comings(gain: Times, held_from: float, speed: Times) -> list[int]:
+    """The records at which half of a direction's loss is saved, each time that it comes to be held.
+
+    One that is left again counts only if the loss, which falls at this speed, rests in between.
+    """
     found, away = [], bool(gain[0] < held_from)
     for begin in np.flatnonzero((gain[1:] > MIDPOINT) & (gain[:-1] <= MIDPOINT)) + 1:
         later = gain[begin:]
         falls = np.flatnonzero(later < MIDPOINT)
         rises = later[: falls[0]] if len(falls) else later
-        if away and rises.max() > held_from:
+        pace = speed[begin : begin + len(rises)]
+        if away and rises.max() > held_from and (not len(falls) or pace.min() < RESTING * pace.max()):
             found.append(int(begin))
         away = away or bool(len(falls))
     return found or ([0] if away and gain.max() > held_from else [])

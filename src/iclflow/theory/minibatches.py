@@ -374,12 +374,12 @@ def waiting(y: Float[np.ndarray, " n"], drops: list[Drop], grid: list[np.ndarray
 
         def backwards(state: Rows, drive: Float[np.ndarray, " D"] = drops[i].drive) -> Rows:
             """Head y and slope b against time; f is quadratic, so its derivative times b is f(y + b) - f(y) - f(b)."""
-            alone = layout.label_velocity(state, drive, diagonal=True)
-            both = layout.label_velocity(state.sum(0, keepdims=True), drive, diagonal=True)
+            alone = layout.label_velocity(state, np.diag(drive))
+            both = layout.label_velocity(state.sum(0, keepdims=True), np.diag(drive))
             return np.stack([-alone[0], both[0] - alone.sum(0)])
 
         if i < len(drops) - 1:
-            less = layout.label_velocity(ends[i][None], drops[i].drive - drops[i + 1].drive, diagonal=True)
+            less = layout.label_velocity(ends[i][None], np.diag(drops[i].drive - drops[i + 1].drive))
             moved.append(unit * float(slope @ less[0]))
         states = [np.stack([ends[i], slope])]
         for h in np.diff(clocks[i])[::-1]:

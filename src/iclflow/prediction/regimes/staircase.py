@@ -46,7 +46,7 @@ class Staircase(Regime):
     sequences: ClassVar[int] = FORCE
     measured: ClassVar[frozenset[frozenset[str]]] = strata(
         *("", "vectors", "outputs", "outputs vectors", "tasks", "decay", "sample"),
-        *("steps", "steps vectors", "steps sample", "steps decay", "steps batch"),
+        *("steps", "steps vectors", "steps sample", "steps tasks", "steps decay", "steps batch"),
         *("steps momentum", "steps momentum decay"),
     )
 
@@ -111,7 +111,9 @@ class Staircase(Regime):
             for begin in range(0, len(starts), SIDE_BY_SIDE):
                 pairs = race_pairs(task, starts[begin : begin + SIDE_BY_SIDE])
                 for row, (fine, _) in zip(times[begin:], pairs, strict=False):
-                    row[: 0 if fine is None else len(fine.drop_times)] = np.inf if fine is None else fine.drop_times
+                    if fine is not None:  # where heads have turned, the smallest drops are those on the way
+                        largest = np.sort(np.argsort(np.diff(fine.levels))[:count])
+                        row[: len(largest)] = fine.drop_times[largest]
         return times
 
 

@@ -87,7 +87,8 @@ def lingering(leg: Callable[..., Outcome], outcome: Outcome, relaxing: float) ->
     """Beyond the moment at which the loss has settled: until the last direction is learned, and its plateau is seen."""
     now = float(outcome.times[-1])
     later = leg(outcome.snapshots[-1], now, now + max(LINGER * now, relaxing), -np.inf)
-    return replace(joined(outcome, later), why="settled") if later.why == "reached" else outcome
+    falls = bool((later.losses[:, 0] <= outcome.losses[-1, 0]).all())  # else what is left is less than the error
+    return replace(joined(outcome, later), why="settled") if later.why == "reached" and falls else outcome
 
 
 def joined(first: Outcome, second: Outcome) -> Outcome:

@@ -45,7 +45,7 @@ def decay_learned_or_never(sabotage: bool = False, offset: int = 0) -> float:
     return float(wrong.sum())
 
 
-@claim(bound=0.0025, seeds="0 to 4")
+@claim(bound=4e-5, seeds="0 to 4")
 def decay_times(sabotage: bool = False, offset: int = 0) -> float:
     """Drop times with weight decay follow from the initial weights: -ln(1 - gamma T)/gamma, T predicted without decay.
     Measured: median relative error of drop times over five seeds and two rates, init 1e-3

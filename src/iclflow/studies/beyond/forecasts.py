@@ -67,7 +67,7 @@ def drop_errors(task: icl.Task, model: icl.Separate, init: float, law: str, seed
     return list(np.abs(predicted.drop_times / drop_times(run, predicted.levels) - 1))
 
 
-@claim(bound=8e-6, seeds="0-3")
+@claim(bound=4e-5, seeds="0-3")
 def vector_blocks_drop_times(sabotage: bool = False, offset: int = 0) -> float:
     """Weights whose vector blocks start as large as all others determine when every drop comes (law random, 1e-3 an
     entry, one output; law public, 1e-2, two outputs; 3 heads of rank one, D = 2).

@@ -102,7 +102,7 @@ def rank_8_waits(sabotage: bool = False, offset: int = 0) -> float:
     return wait_ratio(8, sabotage, offset)
 
 
-@claim(bound=2.2e-3, seeds="0-5")
+@claim(bound=3e-5, seeds="0-5")
 def rank_2_drop_times(sabotage: bool = False, offset: int = 0) -> float:
     """The times of all eight drops of rank-two heads (5 heads, D = 8) follow from initial weights of 1e-3 an entry.
     Measured: relative error of the time of a drop, median over drops and seeds
@@ -110,7 +110,7 @@ def rank_2_drop_times(sabotage: bool = False, offset: int = 0) -> float:
     return rank_drop_times(2, sabotage, offset)
 
 
-@claim(bound=3.5e-4, seeds="0-5")
+@claim(bound=3.5e-5, seeds="0-5")
 def rank_4_drop_times(sabotage: bool = False, offset: int = 0) -> float:
     """The times of all eight drops of rank-four heads (3 heads, D = 8) follow from initial weights of 1e-3 an entry.
     Measured: relative error of the time of a drop, median over drops and seeds

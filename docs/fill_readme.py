@@ -37,7 +37,7 @@ def claims_line() -> str:
     held, seconds = sum(c["status"] == "pass" for c in claims()), sum(c["seconds"] for c in claims())
     return (
         f"**Claims**: `iclflow verify` measures {len(claims())} of them, the paper's and ours, against their bounds in"
-        f" {seconds:.0f} s; {held} hold, and [each is about any seeds](docs/claims.md)."
+        f" {seconds:.0f} s; {held} hold, and [each holds for any seeds in the setting that it names](docs/claims.md)."
     )
 
 

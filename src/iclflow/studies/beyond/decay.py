@@ -66,7 +66,8 @@ def decay_times(sabotage: bool = False, offset: int = 0) -> float:
 
 @claim(bound=0, seeds="0")
 def decay_fold(sabotage: bool = False, offset: int = 0) -> float:
-    """A learned direction is held up to gamma = 0.4725 g c and lost beyond; merged attention learns if gamma < |C_1|.
+    """A direction that one head holds alone is held up to gamma = 0.4725 g c and lost beyond; merged attention learns
+    if gamma < |C_1|.
     Measured: wrong outcomes of 8, 3 % below and above the thresholds of three directions and of merged attention
     """
     task = shifted(SMALL, offset)

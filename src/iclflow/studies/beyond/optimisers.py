@@ -25,7 +25,7 @@ SMALL = icl.Task(dim=3, context=31)  # for claims that need hundreds of runs
 
 @claim(bound=1, seeds="0 to 3")
 def momentum_lag(sabotage: bool = False, offset: int = 0) -> float:
-    """Momentum runs on the clock 2 lr step/(1 - beta) of the flow, behind it by the lag of a single mode.
+    """Momentum runs on the clock 2 lr step/(1 - beta) of the flow, and its first drop comes when theory says.
     Measured: runs, of 16, whose first drop is more than .5 % off; beta .5, .9, .95, lr .01 to .05, and merged
     """
     errors, task = [], shifted(TASK, offset)
@@ -52,7 +52,8 @@ def adam_first_drops(init: float, lr: float, steps: int, offset: int, seeds: int
 
 @claim(bound=0.2, seeds="0 to 4")
 def adam_ignores_init(sabotage: bool = False, offset: int = 0) -> float:
-    """Where gradients are above eps, Adam's first drop comes at the same step for initial weights over five decades.
+    """Where gradients are above eps, Adam's first drop comes at nearly the same step for initial weights over five
+    decades (5 heads, D = 4, lr 1e-3).
     Measured: largest distance from their mean of the median steps of five seeds for init 1e-1 to 1e-6, relative
     """
     scales, seeds = (1e-1, 1e-2, 1e-4, 1e-9 if sabotage else 1e-6), 1 if sabotage else 5

@@ -13,7 +13,10 @@ from pages import linked, write
 
 FRONT = {  # the names of the front door, in the order in which one meets them
     "What to run": ("Task", "Training", "Separate", "Merged", "MLP", "Model"),
-    "Verbs": ("train", "resume", "load", "predict", "compare", "probe", "sweep", "reproduce", "sample", "cite"),
+    "Verbs": (
+        *("train", "resume", "load", "predict", "compare", "probe", "infer", "design", "sweep"),
+        *("reproduce", "sample", "cite"),
+    ),
     "Results and errors": ("Run", "IclflowError", "BadInput", "NoRoom", "DamagedStore"),
 }
 DOORS = ("theory", "figures")  # rooms that are names of the front door themselves

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from iclflow.config import Task, Training
     from iclflow.data.sequences import sample
     from iclflow.errors import BadInput, DamagedStore, IclflowError, NoRoom
-    from iclflow.inference import design, infer
+    from iclflow.inference.design import design
+    from iclflow.inference.infer import infer
     from iclflow.models import MLP, Merged, Model, Separate
     from iclflow.prediction.predict import predict
     from iclflow.probing import probe
@@ -59,7 +60,8 @@ NAMES = {
     "iclflow.config": ("Task", "Training"),
     "iclflow.data.sequences": ("sample",),
     "iclflow.errors": ("BadInput", "DamagedStore", "IclflowError", "NoRoom"),
-    "iclflow.inference": ("design", "infer"),
+    "iclflow.inference.design": ("design",),
+    "iclflow.inference.infer": ("infer",),
     "iclflow.models": ("MLP", "Merged", "Model", "Separate"),
     "iclflow.probing": ("probe",),
     "iclflow.results.run": ("Run",),

@@ -80,7 +80,7 @@ def offers(overlaid: "iclflow.comparison.overlay.Overlay") -> dict[str, str]:
     """What made the curves whose levels are not those of the task that was given, where theory made them at all."""
     if overlaid.clock != "time" or not overlaid.strangers:
         return {}
-    from iclflow.inference import infer
+    from iclflow.inference.infer import infer
 
     made = {}
     for curve in overlaid.curves:

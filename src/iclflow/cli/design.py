@@ -30,7 +30,7 @@ def design(
     ):
         raise BadInput(f"out: {out!r} must be an .npz file in an existing directory, and needs drop_times")
     wanted, times = numbers(levels, "levels"), None if drop_times is None else numbers(drop_times, "drop_times")
-    from iclflow.inference import design as design_verb
+    from iclflow.inference.design import design as design_verb
 
     found = design_verb(wanted, context=context, drop_times=times)
     if out is not None and found.weights is not None:

@@ -45,7 +45,7 @@ def infer(
     parts = parts_by_name(words)
     given_parts = (parts["task"], parts["training"])
     settings = {name: getattr(part, name) for part in given_parts for name in part.model_fields_set}
-    from iclflow.inference import infer as infer_verb
+    from iclflow.inference.infer import infer as infer_verb
 
     found = infer_verb(curve, model=model, **settings)
     print(json_text.dumps(found.to_dict(), indent=1, allow_nan=False) if json else found)

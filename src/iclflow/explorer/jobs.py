@@ -5,7 +5,6 @@ pages share, so going back to a state shows it at once. The number of pages, the
 job are limited.
 """
 
-import ctypes
 import threading
 import time
 import warnings
@@ -21,6 +20,7 @@ from iclflow.explorer.notes import TOO_LONG
 from iclflow.explorer.state import State
 from iclflow.explorer.theory_view import TheoryView, outline, theory_view
 from iclflow.results.run import Run
+from iclflow.theory.solve import EVERY_STEP
 from iclflow.training.cost import draw_seconds
 
 __all__ = ["Forecast", "Job", "Jobs"]
@@ -39,12 +39,13 @@ class Forecast:
     """The theory of a state, computed in a thread of its own that stops where it is when the forecast is dropped."""
 
     def __init__(self, state: State) -> None:
-        self.state, self.future = state, Future[TheoryView]()
+        self.state, self.future, self.dropped = state, Future[TheoryView](), threading.Event()
         self.thread = threading.Thread(target=self.compute, daemon=True, name="theory")
         self.thread.start()
 
     def compute(self) -> None:
         """Make the view; whatever goes wrong is a note on the page."""
+        EVERY_STEP.set(self.stop_if_dropped)
         with suppress(Dropped):
             try:
                 view = theory_view(self.state)
@@ -55,11 +56,12 @@ class Forecast:
             self.future.set_result(view)
 
     def drop(self) -> None:
-        """Raise `Dropped` in the thread, as Ctrl-C raises its exception in the first thread of a program."""
-        if self.thread.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Dropped)
-            )
+        """Let the thread stop at the next step of its solver."""
+        self.dropped.set()
+
+    def stop_if_dropped(self) -> None:
+        if self.dropped.is_set():
+            raise Dropped
 
     def view(self, patience: float = 0.0) -> TheoryView:
         """The theory if it is there within some seconds, else what is known without it."""

@@ -3,9 +3,3 @@
 `observing` reads the curve, `finding` counts its drops and starts the fit, `fitting` fits the staircase of theory,
 `testing` asks whether the theory applies; `drop` holds the closed form of one drop.
 """
-
-from iclflow.inference.design import Design, design
-from iclflow.inference.infer import infer
-from iclflow.inference.result import DropInference, Inference
-
-__all__ = ["Design", "DropInference", "Inference", "design", "infer"]

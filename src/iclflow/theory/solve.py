@@ -14,6 +14,7 @@ steps; between two of them the solution is one more step, from the one before.
 """
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, no_type_check, runtime_checkable
 
 import numpy as np
@@ -22,6 +23,7 @@ from jaxtyping import Float
 from iclflow.errors import BadInput
 
 __all__ = [
+    "EVERY_STEP",
     "Pace",
     "Path",
     "Resolvent",
@@ -34,6 +36,9 @@ __all__ = [
     "rosenbrock_step",
     "solve",
 ]
+
+# What is called before every step of a solver in this thread; it may raise, to stop where the solver is.
+EVERY_STEP: ContextVar[Callable[[], None]] = ContextVar("every_step", default=lambda: None)
 
 RELATIVE, ABSOLUTE = 1e-8, 1e-10  # what the error estimate of a step may be; the step itself is better by an order
 MOST_TRIES = 20_000
@@ -171,6 +176,7 @@ class Pace:
     @no_type_check
     def judged(self, h: Size, error: Size) -> tuple[Any, Any]:
         """Whether steps with these errors are taken, and the size of the next ones or of the next try."""
+        EVERY_STEP.get()()
         taken, error = error <= 1, np.maximum(error, 1e-10)
         wanted = 0.9 * error**-0.2
         growing = h / self.size * (self.error / error) ** 0.2

@@ -42,6 +42,7 @@ SMALLEST = 1e-14  # of the time: the step of a solver that has given up
 AFTERWARDS = 1.25  # times the time at which all is learned: so long heads are followed
 MOST_STEPPED = 200_000  # that are taken in one drop
 UNEVEN = 1e-3  # of the largest drive: weaker ones feel what is left of the force where heads rest
+RESTS = 1e-2  # of the decay: velocities and rates that count as none
 LATE = 3  # time constants after which heads at rest are where they settle
 GATHERED = 20  # times 1/(1 - beta) steps: momentum has gathered its speed
 RESOLVED, FEWEST = 0.05, 50  # a step is recorded when heads have moved so far, or after so many
@@ -214,7 +215,7 @@ class Race:
         h = 0.01 / (largest_singular(self.opening) * np.abs(y).max())
         longest = self.now + LONGEST / (self.least * np.abs(y).max())
         for count in range(MOST_FOLLOWED):
-            if pace is not None and lag * fastest(y, velocity) > self.accuracy.fast:
+            if pace is not None and lag * fastest(y, velocity, flow.decay) > self.accuracy.fast:
                 moved = pace.time * (velocity + flow.decay * y)  # on the flow of the steps
                 if not self.take_steps(pace, moved):
                     return False
@@ -236,7 +237,7 @@ class Race:
                 continue
             if self.learned(self.records[-1][4]) >= most:
                 learned = min(learned, self.now)
-            if flow.decay > 0 and self.growth_of(y) < -flow.decay / 2:  # nothing can grow any more
+            if flow.decay > 0 and self.decayed(y, velocity):
                 learned = min(learned, self.now)
             if self.now > min(AFTERWARDS * learned, longest):
                 self.rests.append(Rest(len(self.records) - 1, self.rows.copy()))
@@ -251,7 +252,7 @@ class Race:
             before, y = y, (1 - pace.shrink) * y + moved
             downhill, self.now, since = self.flow.downhill(y), self.now + pace.time, since + 1
             velocity = (y - before) / pace.time
-            speed = fastest(y, velocity)
+            speed = fastest(y, velocity, self.flow.decay)
             if since * pace.time * speed < RESOLVED and since < FEWEST:
                 continue
             self.rows, since = y, 0
@@ -262,15 +263,23 @@ class Race:
                 return True
         raise Unfinished
 
+    def decayed(self, rows: Rows, velocity: Rows) -> bool:
+        """Whether heads rest or shrink for good: too small to grow against the decay, or at a stable place."""
+        size, decay = np.abs(rows).max(1), self.flow.decay
+        small = largest_singular(self.opening) * size < decay / 2
+        still = np.abs(velocity).max(1) < RESTS * decay * size
+        return bool((small | still).all()) and self.growth_of(rows) < RESTS * decay
+
     def growth_of(self, rows: Rows) -> float:
         """The largest rate at which heads can leave their place together."""
         return float(np.linalg.eigvalsh(self.flow.jacobian(rows, self.opening))[-1])
 
 
 @no_type_check
-def fastest(rows: Rows, velocity: Rows) -> float:
-    """The largest velocity of a head relative to its own size."""
-    return float((np.abs(velocity).max(1) / np.maximum(np.abs(rows).max(1), 1e-300)).max())
+def fastest(rows: Rows, velocity: Rows, decay: float) -> float:
+    """The largest velocity of a head relative to its own size; one that only decays, at whatever rate, is slow."""
+    speed = np.minimum(np.abs(velocity).max(1), np.abs(velocity + decay * rows).max(1))
+    return float((speed / np.maximum(np.abs(rows).max(1), 1e-300)).max())
 
 
 @no_type_check

@@ -37,7 +37,7 @@ __all__ = [
 
 GROWTH, FORCE, NOISE = 2**18, 2**16, 2**15  # sequences that growth, spread of times and floor are averaged over
 LARGE = 8  # dimension beyond which fewer are drawn
-NORMAL = 1.96  # standard deviations on either side that hold 95 %
+NORMAL = 2.2  # standard deviations on either side that hold 95 %: they are themselves known to a tenth
 DRIFTS = 9  # times along a run at which the drift of the floor is followed
 STIFF = 0.5  # step times stiffness beyond which the floor is no longer that of small steps
 

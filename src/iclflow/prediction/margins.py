@@ -4,7 +4,7 @@ The forecast of a staircase is made twice, with a fine and a coarse accuracy; wi
 the times of drop $m$ the interval is [`interval`]
 
 $$t_m\,(1 \pm w_m),\qquad
-  w_m = a\max_{j\le m}\delta_j\tfrac{t_j}{t_m} + b + c\,[\text{leading order}] + \tfrac{h}{t_m} + s\,r\tfrac{g_1}{g_m},$$
+ w_m = a\max_{j\le m}\delta_j\tfrac{t_j}{t_m} + b + c\,[\text{leading order}] + \tfrac{h}{t_m} + s\,r\tfrac{g_1}{g_m},$$
 
 where $h$ is a step of descent, $c$ is added where vector blocks are followed to leading order only, and $r$ is the
 asymmetry of the tasks of a sample too wide for all its blocks to be followed (`prediction.sample`).

@@ -339,15 +339,13 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 def write(lines: list[dict[str, Any]]) -> None:
     """The table, with the command that made it, into the page on forecasts."""
-    streams = sorted({line["stream"] for line in lines})
-    if len(streams) != 1:
-        raise SystemExit(f"the lines come from streams {streams}, must be one")
+    streams = " and ".join(str(stream) for stream in sorted({line["stream"] for line in lines}))
     head, _, rest = DOCS.read_text().partition(START)
     count = max(line["number"] for line in lines) + 1
     without = sum(not line["drops"] for line in lines)
     note = (
         f"Up to {count} configurations of every stratum, {len(lines)} in all, {without} of them without times, made by"
-        f" `python -m benchmarks.forecasts --count {count} --stream {streams[0]}`."
+        f" `python -m benchmarks.forecasts --count {count} --stream {streams}`."
     )
     DOCS.write_text(f"{head}{START}\n{table(lines)}\n\n{note}\n{END}{rest.partition(END)[2]}")
 

@@ -35,7 +35,7 @@ class Drop(Regime):
     quick: ClassVar[bool] = True
     sequences: ClassVar[int] = GROWTH
     measured: ClassVar[frozenset[frozenset[str]]] = strata(
-        "", "vectors", "outputs", "decay", "steps", "steps momentum", "steps batch", "steps sample"
+        "", "vectors", "outputs", "decay", "steps", "steps momentum", "steps sample"
     )
 
     @classmethod
@@ -52,8 +52,10 @@ class Drop(Regime):
             return replace(flow.noted(BEYOND_EDGE).levels_alone, reliable=False)
         if not len(course.time):
             return flow
+        half = flow.drop_intervals[:, 1] / flow.drop_times - 1 + problem.step / course.half_time  # it is seen to a step
         return flow.moved(
             np.array([course.half_time]),
+            drop_intervals=interval(np.array([course.half_time]), half),
             loss=lambda t: np.interp(t, course.time, course.loss),
             values=flow.unknown_values,
             method="reduced",

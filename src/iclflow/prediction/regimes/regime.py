@@ -25,7 +25,9 @@ ODD_TASKS = (
 )
 
 
-UNMEASURED = "No coverage was measured for this combination of settings, so the intervals are not called reliable."
+UNMEASURED = (
+    "For this combination of settings no coverage of 95 % was measured, so the intervals are not called reliable."
+)
 
 
 def strata(*terms: str) -> frozenset[frozenset[str]]:

@@ -46,7 +46,7 @@ class Staircase(Regime):
     sequences: ClassVar[int] = FORCE
     measured: ClassVar[frozenset[frozenset[str]]] = strata(
         *("", "vectors", "outputs", "outputs vectors", "tasks", "decay", "sample"),
-        *("steps", "steps vectors", "steps sample", "steps tasks", "steps decay", "steps batch"),
+        *("steps", "steps vectors", "steps sample", "steps tasks", "steps decay"),
         *("steps momentum", "steps momentum decay"),
     )
 

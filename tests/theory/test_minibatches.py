@@ -157,7 +157,7 @@ def test_what_has_no_theory_of_noise_says_so():
     task = TASK.replace(prefix_loss=True)
     assert any("has no theory" in note for note in icl.predict(task, icl.Merged(heads=2), batch=32, lr=0.1).notes)
     adam = icl.predict(TASK, icl.Merged(heads=2), batch=32, lr=0.1, optimizer="adam")
-    assert "has no theory" in adam.notes[-1]
+    assert any("has no theory" in note for note in adam.notes)
 
 
 def test_seeds_of_given_weights_are_for_batches(quiet):

@@ -14,6 +14,7 @@ from iclflow.prediction.margins import (
     BEYOND_EDGE,
     LABEL_LEVELS,
     NOT_SMALL,
+    SAMPLE,
     SWAPPED,
     VECTOR_BLOCKS,
 )
@@ -245,6 +246,9 @@ def test_where_all_blocks_are_not_followed_higher_ranks_are_not_called_reliable(
     wide = icl.predict(icl.Task(dim=10, context=15), icl.Separate(heads=5, rank=2), **own)
     assert SWAPPED in wide.notes
     assert not wide.reliable
+    plain = icl.predict(icl.Task(dim=10, context=15), icl.Separate(heads=10), samples=10**5, init=1e-2)
+    assert SAMPLE in plain.notes
+    assert not plain.reliable
     assert VECTOR_BLOCKS in icl.predict(icl.Task(dim=10, context=15), icl.Separate(heads=10), **own).notes
 
 

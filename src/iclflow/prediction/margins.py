@@ -119,16 +119,17 @@ def staircase_margin(problem: Problem, fine: Forecast, coarse: Forecast) -> Marg
     if problem.pace is not None and len(times):
         half = half + problem.pace.time / times  # a drop is seen to a step
     unsettled = fine.leading_order and not parts.key.shape[1] == parts.value_rows.shape[1] == 1
+    left_out = asymmetry > 0 and not problem.drifting  # blocks of a wide sample, whose drift no stratum measures
     reasons = {
         NOT_SMALL: large,
         VECTOR_BLOCKS: fine.leading_order and not unsettled,
         SWAPPED: unsettled,
         HALFWAY: fine.halfway,
-        SAMPLE: asymmetry > 0.01 and not problem.drifting,
+        SAMPLE: left_out,
         LABEL_LEVELS: asymmetry > ASYMMETRIC,
         TIED: bool((own > DOUBTFUL / 5).any()),
     }
-    outside = unsettled or fine.halfway or asymmetry > ASYMMETRIC
+    outside = unsettled or left_out or fine.halfway or asymmetry > ASYMMETRIC
     reliable = bool((half <= DOUBTFUL).all()) and not outside
     return Margin(half, tuple(note for note, holds in reasons.items() if holds), reliable)
 
